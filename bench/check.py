@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 

@@ -17,7 +17,7 @@ from spark_write import EXCHANGE, PARTITIONS, QUEUES, bench_exchange, measured, 
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import Broker
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 

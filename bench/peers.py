@@ -47,7 +47,7 @@ from stream_forms import clear
 
 from rabbit_chx import StreamReader
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, docker_broker
 
 STREAM = "s"  # that `clear` creates

@@ -36,7 +36,7 @@ from rabbit_chx import Limits, Publisher, SharedPublisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 EXCHANGE = "bench"

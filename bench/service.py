@@ -25,7 +25,7 @@ import pika
 from publish import RawSocket, ready_made
 
 from rabbit_chx import SharedPublisher
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))

@@ -24,7 +24,7 @@ from publish import Work, ours
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
 

@@ -23,7 +23,7 @@ from spark_write import spark_on
 
 from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from spark_connector import place_for_streams
 

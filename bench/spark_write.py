@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_connector
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from spark_connector.columns import MessageColumns
 from spark_connector.writing.messages import MessageIds

@@ -31,7 +31,7 @@ import numpy as np
 from peer_clients import IN_JS, MissingClient, js_client
 
 from rabbit_chx import StreamPublisher, StreamReader
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.streams import ReadLimits
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings

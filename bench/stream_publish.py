@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rabbit_chx import Broker, HashRing, Limits, Publisher, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rabbit_chx import Limits, Publisher, StreamPublisher, StreamReader
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import find_broker, temporary_vhost

@@ -29,8 +29,8 @@ import spark_connector
 from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.rendering.progress import CountProgress
-from rabbit_chx.rendering.table import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE = "flights"

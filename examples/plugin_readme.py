@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.routing import Destination
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from rabbit_chx import Broker, HashRing
-from rabbit_chx.rendering.table import TableColumn, render_table
+from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker
 from spark_connector import place_for_streams
 

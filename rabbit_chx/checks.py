@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from ipaddress import IPv6Address
 from typing import Any, Final, TypeGuard
 
@@ -140,3 +141,11 @@ def similar(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 def _spelling(word: str) -> str:
     return word.lower().replace("-", "_")
+
+
+# -- Times, as reports and records have them
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in ISO 8601 and UTC, with milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

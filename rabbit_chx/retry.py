@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.amqp.frames import is_transient
 from rabbit_chx.errors import RabbitChxError
 
 _T = TypeVar("_T")

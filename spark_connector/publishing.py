@@ -11,17 +11,19 @@ from pyspark.accumulators import AddingAccumulatorParam
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.executor_functions import for_each_partition, speculation_of
+from spark_connector.executor_functions import (
+    for_each_partition,
+    parse_task_error,
+    speculation_of,
+    with_report,
+)
 from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
 from spark_connector.reports import TaskReport, WriteReport
-from spark_connector.spark_errors import parse_task_error, with_report
 from spark_connector.writing.commit import abort_write, commit_write
-from spark_connector.writing.preflight import PreflightCache, plan_write
-from spark_connector.writing.task_input import mark_ends, without_marks
-from spark_connector.writing.task_writer import run_task
-from spark_connector.writing.tasks import query_of
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.preflight import PreflightCache, WritePlan, plan_write
+from spark_connector.writing.stream_task_writer import run_task
+from spark_connector.writing.tasks import mark_ends, query_of, without_marks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -312,8 +312,7 @@ class WriteReport(PublishedCounts):
         }
 
     def _shown(self) -> Iterator[Block]:
-        from rabbit_chx.rendering.document import Facts, Line, Table
-        from rabbit_chx.rendering.table import TableColumn
+        from rabbit_chx.rendering.document import Facts, Line, Table, TableColumn
 
         text = partial(TableColumn, numeric=False)
         kind = "super stream" if self.super_stream else "exchange"

@@ -246,7 +246,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("extended")
         ranges = [marker.args[0] for marker in item.iter_markers("chx_broker") if marker.args]
         if ranges:
-            from rabbit_chx.testing.broker_search import release_is_in
+            from rabbit_chx.testing.containers import release_is_in
 
             if not all(release_is_in(DEBIAN_12, releases) for releases in ranges):
                 item.add_marker("newer")

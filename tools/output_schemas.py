@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, TypeAlias
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS
 from rabbit_chx.result_fields import document
 
 Schema: TypeAlias = dict[str, Any]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import click
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS, WITH_FILE, severity_of
+from rabbit_chx.analysis.findings import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS, WITH_FILE, severity_of
 from rabbit_chx.cli.app import COMMANDS, app
 from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
 from rabbit_chx.topology.model import AnyTopology
+from rabbit_chx.topology.objects.argument_table import toml_value
 from rabbit_chx.topology.objects.kinds import Kind
 from rabbit_chx.topology.objects.schema import FILE, EntryType
-from rabbit_chx.topology.objects.toml_values import toml_value
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS

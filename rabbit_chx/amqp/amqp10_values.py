@@ -34,8 +34,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from rabbit_chx.amqp.client_fields import Headers
-from rabbit_chx.amqp.fields import integer_in, pairs_of
+from rabbit_chx.amqp.fields import Headers, integer_in, pairs_of
 from rabbit_chx.checks import bytes_of, is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 

@@ -4,9 +4,8 @@ NumPy is loaded when something is counted.
 """
 
 from rabbit_chx.analysis.findings import Finding, ring_findings
-from rabbit_chx.analysis.key_routing import keys_for
+from rabbit_chx.analysis.key_routing import KeySketch, SlotLoad, keys_for
 from rabbit_chx.analysis.simulation import movement, simulate
-from rabbit_chx.analysis.slot_load import KeySketch, SlotLoad
 
 __all__ = [
     "Finding",

@@ -3,21 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.key_routing import Refused
-from rabbit_chx.analysis.pictures import draw_movement
-from rabbit_chx.analysis.slot_load import SlotLoad
-from rabbit_chx.analysis.wording import place_text
-from rabbit_chx.rendering.document import Data, Document, Line, Part, Table
-from rabbit_chx.rendering.table import TableColumn
-from rabbit_chx.result_fields import Shown, to_json
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.flows import Flows
+from rabbit_chx.analysis.findings import place_text
+from rabbit_chx.analysis.key_routing import Refused, SlotLoad
+from rabbit_chx.analysis.simulation import (
+    MOST_DISTINCT,
+    Change,
+    PlaceShare,
+    SampleCounts,
+    Simulation,
+    simulate,
+)
+from rabbit_chx.rendering.document import (
+    Bar,
+    Bars,
+    Batch,
+    Cell,
+    Data,
+    Document,
+    Facts,
+    FlowDiagram,
+    Grid,
+    Line,
+    Part,
+    Picture,
+    Section,
+    Strip,
+    Table,
+    TableColumn,
+)
+from rabbit_chx.result_fields import SPREAD, Shown, json_fields, shown, to_json
+from rabbit_chx.routing import ExchangeRef, Explanation
+from rabbit_chx.routing.bindings import LISTED_CONDITION, Flows, Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import percent, plural
+from rabbit_chx.words import percent, percent_or_blank, plural
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.bindings import Destination
+
+# -- The pictures of key maps and movements, for the reports in HTML
+
+#: The most places on a side of the flows, and the most moves, that one can follow.
+_MOST_PLACES = 40
+_MOST_DRAWN_MOVES = 40
+
+
+def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[Picture, ...]:
+    """Return the buckets in the order of the ring, and the shares, the most traffic or the largest first; nothing of a ring whose order is not known.
+
+    Args:
+        key_map: the ring, its slots, or another map.
+        real: the share of the traffic of each queue, 0 to 1; None if it is not known.
+    """
+    if not key_map.is_determined:
+        return ()
+    places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
+    shares = simulate(key_map).places
+    notes = {_name(part.place): f"{percent(part.share or 0.0)} of all keys" for part in shares}
+    traffic = {part.place: None if real is None else real.get(_name(part.place), 0.0) for part in shares}
+    bars = [
+        Bar(_name(part.place), part.share or 0.0, part.ideal, traffic[part.place])
+        for part in sorted(shares, key=lambda part: (-(traffic[part.place] or 0.0), -(part.share or 0.0)))
+    ]
+    strip = Strip(
+        f"{plural(len(places), key_map.hashing.part)} in order", [_name(place) for place in places], notes
+    )
+    return strip, Bars("share of all keys" if real is None else "share of all keys, and of the traffic", bars)
+
+
+def draw_slots(slots: KeyMap, load: Mapping[Destination, float] | None = None) -> Grid:
+    """Return the slots, each coloured by its queue; the load of a sample, if there is one, is their depth."""
+    most = max(load.values(), default=0.0) if load else 0.0
+    cells = [
+        Cell(
+            place_text(place),
+            _name(slots.queue_of(place)),
+            load.get(place, 0.0) / most if load and most else None,
+        )
+        for place in slots.slots or ()
+    ]
+    return Grid(
+        "slots by queue" if load is None else "slots by queue, and as depth the load of the sample", cells
+    )
+
+
+def draw_movement(matrix: Flows, of: str = "all keys") -> FlowDiagram:
+    """Return the flows between the places; of more than one can follow only how much moves.
+
+    Args:
+        matrix: the movement.
+        of: what the amounts are parts of.
+    """
+    total = sum(matrix.before_totals().values()) or 1.0
+    amounts: dict[tuple[str, str], float] = {}
+    if len(matrix.before) <= _MOST_PLACES and matrix.move_count <= _MOST_DRAWN_MOVES:
+        amounts = {
+            (_name(source), _name(target)): amount / total for (source, target), amount in matrix.items()
+        }
+    share = percent(matrix.moved / total, 1)
+    return FlowDiagram("movement between the destinations", (share, f"of {of} move"), amounts)
+
+
+def _name(place: Place) -> str:
+    return "" if place is None else place_text(place)
+
 
 _MOST_COLUMNS = 8
 _MOST_MOVES = 50
@@ -199,3 +290,387 @@ def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
         for heavy in sample.keys
     ]
     return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
+
+
+# -- The report of keys: where each goes, and how the broker comes to that
+
+
+def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
+    names = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
+    if how is None:
+        return {}
+    return {"hashed_on": str(how.hashed_on), **{name: getattr(how, name) for name in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The destination of a key.
+
+    Attributes:
+        key: the key as given.
+        place: the destination; None if the message is unroutable, or if the destination is not determined.
+        slot: the name of the key's slot; empty if it has none, None if the ring has no slots.
+        fault: why an exchange of the ring does not pass the message to exactly one queue; else None.
+        explanation: the steps of the routing; None without ``--explain``.
+        is_known: False if the destination is not determined, because the order of the ring or the hashed value is not known.
+    """
+
+    key: str
+    place: Place = field(metadata=shown(json="destination"))
+    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
+    fault: str | None = field(default=None, metadata=shown(optional=True))
+    explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
+    is_known: bool = field(default=True, metadata=shown(json=None))
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        source: KeyMap,
+        place: Place,
+        faults: Mapping[ExchangeRef, str],
+        *,
+        explanation: Explanation | None = None,
+    ) -> Answer:
+        """Return the answer for a key whose destination in the ring is `place`; `faults` are those of its exchanges."""
+        if not isinstance(place, ExchangeRef):
+            return cls(key, place, None if source.slots is None else "", explanation=explanation)
+        fault = faults.get(place)
+        slot = None
+        if source.slots is not None:
+            slot = place.name if fault or place in source.slots else ""
+        return cls(key, source.queue_of(place), slot, fault, explanation)
+
+    @classmethod
+    def unknown(cls, key: str) -> Answer:
+        """Return the answer for a key whose destination is not determined."""
+        return cls(key, None, is_known=False)
+
+    @property
+    def destination(self) -> str:
+        """The destination for people."""
+        if not self.is_known:
+            return "not determined"
+        return place_text(self.place)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the names and values of the fields. The slot is a field if the ring has slots."""
+        row = [("key", self.key), ("destination", self.destination)]
+        if self.slot is not None:
+            row.append(("slot", str(self.slot)))
+        return [*row, *_facts(self.explanation)] if self.explanation else row
+
+
+def _are_determined(answers: Sequence[Answer]) -> bool:
+    return all(answer.is_known for answer in answers)
+
+
+def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
+    """Return answers that are shown one by one: all with the same fields."""
+    shared = {**shared, "determined": _are_determined(answers)}
+    facts = [answer.facts() for answer in answers]
+    names = [name for name, _ in facts[0]] if facts else []
+    rows = [[value for _, value in row] for row in facts]
+    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
+
+
+def route_report(source: KeyMap, answers: Sequence[Answer], *, learn: str = "") -> Document:
+    """Return the destinations of keys, in the order of the keys: a table of the answers, or the facts of each explained answer.
+
+    `learn` is the command that learns the order of the ring, if that is not known.
+    """
+    is_determined = _are_determined(answers)
+    slots = any(answer.slot is not None for answer in answers)
+    plain = [answer for answer in answers if answer.explanation is None]
+    rows = [(answer.key, *([answer.slot or ""] if slots else []), answer.destination) for answer in plain]
+    explained = [
+        Facts(
+            [
+                ("key", answer.key),
+                ("destination", answer.destination),
+                *([("slot", str(answer.slot))] if answer.slot else ()),
+                *([("fault", str(answer.fault))] if answer.fault else ()),
+                *_facts(answer.explanation),
+            ]
+        )
+        for answer in answers
+        if answer.explanation
+    ]
+    table = Table(
+        texts("key", *(["slot"] if slots else []), "destination"),
+        rows,
+        key="answers",
+        value=lambda: list(map(json_fields, answers)),
+    )
+    return Document(
+        "route",
+        [
+            Data(source_as_json(source)),
+            table.for_people(rows),
+            Data({"determined": is_determined, **({"learn": learn} if learn else {})}),
+            *explained,
+            *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
+            Line(": ".join(source_fact(source))),
+        ],
+    )
+
+
+def _facts(explanation: Explanation) -> list[tuple[str, str]]:
+    hashed = (
+        "none: the seed itself"
+        if explanation.phash2 is None and explanation.seed is not None
+        else _text(explanation.phash2)
+    )
+    return [
+        ("hashed on", str(explanation.hashed_on)),
+        ("term", _text(explanation.term)),
+        ("phash2", hashed),
+        ("seed", _text(explanation.seed)),
+        ("walk", " > ".join(map(str, explanation.walk)) or "none"),
+        ("bucket", explanation.reason or f"{explanation.bucket} of {explanation.buckets}"),
+        ("rule", _text(explanation.rule)),
+        ("source", _text(explanation.source)),
+        ("release", str(explanation.release)),
+    ]
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+# -- The report of a simulation: the shares of a ring, the load of a sample, and what a change moves
+
+
+_SHOWN = 10
+
+
+def _skew_text(part: PlaceShare) -> str:
+    return "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}"
+
+
+def compare_report(
+    simulation: Simulation,
+    *,
+    is_determined: bool,
+    least: tuple[float | None, float | None] | None = None,
+    rules: Sequence[str] = (),
+    headings: tuple[str, str] = ("", ""),
+    learn: str = "",
+) -> Document:
+    """Return the shares of a ring and its sample; of two rings what moves. Programs get all of it.
+
+    Args:
+        simulation: the shares, the sample and the change.
+        is_determined: False if an order on which an answer depends, or the hashed value, is not known.
+        least: the smallest share of keys that the change can move in another order, and with slots; None if it is not known.
+        rules: the rules by which the releases hash the first key that moves, if they differ.
+        headings: the ring with the change, and the broker.
+        learn: the command that learns the order of the ring, if that is not known.
+    """
+    ring = simulation.ring
+    sample = simulation.sample
+    change = simulation.change
+    columns = {
+        "destination": Shown("destination", place_text),
+        "buckets": Shown(f"{ring.hashing.part}s", number=True),
+        "share": Shown("share", percent_or_blank, number=True),
+        "ideal": Shown("ideal", percent_or_blank, number=True, sparse=True),
+        "shown": Shown("skew", number=True, json=None, sparse=True),
+        "skew": Shown(),
+    }
+    rows = list(_share_rows(simulation))
+    facts = [source_fact(ring)]
+    if ring.hashing.has_order and not ring.is_determined and ring.has_shares:
+        facts.append(("shares", LISTED_CONDITION))
+    if change is not None:
+        facts = list(_change_facts(simulation, change, least, rules))
+    fields = {"determined": is_determined, **({"learn": learn} if learn else {})}
+    fields |= dict.fromkeys(("shares", "sample", "change"))
+    parts: list[Part] = [
+        Data({**source_as_json(ring), **fields}),
+        Facts(facts),
+        replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
+            change is None
+        ),
+    ]
+    if sample is not None:
+        counted = _sample_parts(simulation, sample, is_shown=change is None)
+        parts.append(Section("", list(counted), key="sample"))
+    if change is not None:
+        parts.append(Section("", list(_change_parts(change, least)), key="change"))
+    share = None if change is None else change.moved
+    moved = "" if share is None else f": {percent(share, 1)} of the keys move"
+    return Document("compare", parts, title=headings[0] + moved, about=headings[1])
+
+
+def simulation_report(simulation: Simulation) -> Document:
+    """Return the report of a simulation, for a notebook."""
+    change = simulation.change
+    is_determined = simulation.ring.is_determined if change is None else change.moved is not None
+    return compare_report(simulation, is_determined=is_determined)
+
+
+def map_report(key_map: KeyMap) -> Document:
+    """Return the shares of a key map, for a notebook."""
+    return simulation_report(simulate(key_map))
+
+
+def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
+    """Yield the shares. Those by weight, of a ring whose order is not known, have no skew."""
+    for part in simulation.places:
+        if simulation.ring.is_determined or not simulation.ring.hashing.has_order:
+            yield part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew
+        else:
+            buckets = part.buckets if simulation.ring.has_bucket_counts else None
+            yield part.place, buckets, part.share, None, None, None
+
+
+def _change_facts(
+    simulation: Simulation,
+    change: Change,
+    least: tuple[float | None, float | None] | None,
+    rules: Sequence[str],
+) -> Iterator[tuple[str, str]]:
+    yield "before", source_fact(simulation.ring)[1]
+    yield "after", source_fact(change.ring)[1]
+    shares = change.shares
+    if shares is not None:
+        is_one_release = simulation.ring.release == change.ring.release
+        # In another order the shares of the members differ a little, so fewer keys may have to move.
+        minimum = min([shares.least, *(way for way in least or () if way is not None)])
+        is_least = shares.moved and is_one_release
+        fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
+        condition = "" if simulation.ring.ground.is_known else f"; {LISTED_CONDITION}"
+        yield "moved", f"{percent(shares.moved)} of all keys (exact){fewest}{condition}"
+    elif change.appended is not None:
+        parts = ", ".join(
+            f"{percent(share)} to {place_text(place)}" for place, share in change.appended.items()
+        )
+        yield (
+            "moved",
+            f"{percent(change.moved or 0.0)} of all keys (exact, in every order), from all others alike: {parts}; {LISTED_CONDITION}",
+        )
+    elif not (simulation.ring.is_determined and change.ring.is_determined):
+        yield "moved", "not determined"
+    if simulation.sample and change.messages:
+        messages = simulation.sample.messages
+        moved = int(change.messages.moved) + change.refused_before + change.refused_after
+        yield (
+            "moved",
+            f"{moved:,} of {plural(messages, 'message')} of the sample, {percent(moved / messages)}",
+        )
+    if simulation.sample is not None:
+        yield from heaviest_facts(simulation.sample)
+    for when, count in (("before", change.refused_before), ("after", change.refused_after)):
+        if count:
+            outcomes = (getattr(key, when) for key in change.keys or ())
+            reason = next((f": {outcome.reason}" for outcome in outcomes if isinstance(outcome, Refused)), "")
+            yield "refused", f"{count:,} only {when}{reason}"
+    for when, rule in zip(("before", "after"), rules, strict=False):
+        yield "rule", f"{when}, {rule}"
+    if shares and least:
+        yield from smaller_moves(least, shares.moved)
+
+
+def heaviest_facts(sample: SampleCounts) -> Iterator[tuple[str, str]]:
+    """Yield whether the heaviest key of a sample moves, and which of the other heavy keys do. A key that is there once is not heavy."""
+    heavy = [key for key in sample.heaviest if key.messages > 1]
+    for number, key in enumerate(heavy):
+        moves = key.after != key.place
+        if number > 0 and not moves:
+            continue
+        name = "heaviest" if number == 0 else "heavy"
+        about = f"{_key_text(key.value)}, {percent(key.messages / sample.messages, 1)} of the messages"
+        if isinstance(key.after, Refused):
+            yield name, f"{about}: refused afterwards, {key.after.reason}"
+        elif moves:
+            yield name, f"{about}: moves from {place_text(key.place)} to {place_text(key.after)}"
+        else:
+            yield name, f"{about}: stays in {place_text(key.place)}"
+
+
+def _key_text(value: object) -> str:
+    return f"{value!r:.80}" if isinstance(value, str | bytes) else f"{value!s:.80}"
+
+
+def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
+    """Yield the movement: for people that of the sample if it moves, else the exact one."""
+    is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
+    less = least and dict(zip(("arranged", "slots"), least, strict=True))
+    counts = {"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after}
+    yield Data(
+        {
+            **source_as_json(change.ring),
+            "moved": change.moved,
+            "shares": None,
+            **counts,
+            "messages": None,
+            "moves": None,
+        }
+    )
+    if change.shares is not None:
+        is_shown = not is_sampled and change.shares.moved > 0
+        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
+    if change.messages is not None:
+        of = "the messages of the sample"
+        matrix = matrix_table(change.messages, int, key="messages", of=of)
+        yield matrix.for_people(is_sampled and change.keys)
+    if change.keys is not None:
+        yield from moved_keys(change.keys, _SHOWN)
+
+
+def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
+    """Yield alternatives that move fewer keys, if any."""
+    how = ("in the order that arrange writes", "with slots instead of the ring")
+    ways = [
+        f"{percent(share)} {by}"
+        for share, by in zip(least, how, strict=False)
+        if share is not None and percent(share) != percent(moved)
+    ]
+    if ways:
+        yield "or only", "; ".join(ways)
+
+
+def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
+    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+    shares = {part.place: part.share or 0.0 for part in simulation.places}
+    keys = sum(sample.keys_of.values())
+    messages = sum(sample.messages_of.values())
+    bounded = sample.keys is None
+    counted = ("messages", "keys", "refused", "refusal")
+    yield Data({name: getattr(sample, name) for name in counted})
+    columns = {
+        "destination": Shown("destination", place_text),
+        "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),
+        "expected": Shown("expected", number=True, json=None),
+        "messages": Shown("messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "distinct": Shown(json="keys"),
+    }
+    rows = [
+        (
+            place,
+            count_of_keys := sample.keys_of.get(place),
+            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
+            count,
+            count / messages if messages else 0,
+            count_of_keys,
+        )
+        for place, count in sample.messages_of.items()
+    ]
+    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
+    if is_shown:
+        distinct = f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
+        distinct = distinct if sample.keys is None else plural(sample.keys, "distinct key")
+        facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+        refused = f"{plural(sample.refused, 'message')}: {sample.refusal}"
+        yield Facts([*facts, ("refused", refused)] if sample.refusal else facts)
+    heaviest = {
+        "key": Shown("heaviest keys"),
+        "messages": Shown("at least" if bounded else "messages", number=True),
+        "share": Shown("of all", percent, number=True, json=None),
+        "destination": Shown("destination", place_text),
+    }
+    heavy = [(key.value, key.messages, key.messages / sample.messages, key.place) for key in sample.heaviest]
+    is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
+    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, NamedTuple, cast
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
-from rabbit_chx.analysis.slot_load import KeySketch
+from rabbit_chx.analysis.key_routing import Hashing, KeySketch, Refused, SampleBatch
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, HashRing
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.bindings import Flows, Place
 from rabbit_chx.routing.key_map import KeyMap, check_comparable, check_key_map
 
 #: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
@@ -144,7 +142,7 @@ class Simulation:
     places: tuple[PlaceShare, ...]
     sample: SampleCounts | None
     change: Change | None
-    _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "simulation_report")
+    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "simulation_report")
 
 
 def simulate(

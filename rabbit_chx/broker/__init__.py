@@ -5,7 +5,7 @@ from __future__ import annotations
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.pika_connection import pika_parameters
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, SavedRing
-from rabbit_chx.connection.client_settings import aio_pika_arguments
+from rabbit_chx.connection.tokens import aio_pika_arguments
 
 __all__ = [
     "Broker",

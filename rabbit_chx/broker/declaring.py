@@ -25,17 +25,13 @@ from rabbit_chx.errors import (
     PlanOutdatedError,
     RabbitChxError,
 )
-from rabbit_chx.planning.plan import plan
+from rabbit_chx.planning.plan import declared, plan
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.planning.targets import declared
-from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import make_members
+from rabbit_chx.records.live_rings import evidence_of, make_members
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
-from rabbit_chx.routing.bindings import GivenBindings
-from rabbit_chx.routing.ground import AS_LISTED
+from rabbit_chx.routing.bindings import AS_LISTED, GivenBindings
 from rabbit_chx.routing.message import refuse_misspelt
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     QUEUE_TYPE,
     BindingDefinition,
@@ -43,6 +39,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.schema import PlannedChange
 from rabbit_chx.topology.rules.arguments import limit_faults
 
 _NOT_FOUND = 404

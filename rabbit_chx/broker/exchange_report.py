@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import SlotLoad
-from rabbit_chx.analysis.pictures import draw_map, draw_slots
+from rabbit_chx.analysis.findings import finding_as_json, place_text, rounded
 from rabbit_chx.analysis.report_parts import (
     bucket_ranges,
+    draw_map,
+    draw_slots,
     hashes_text,
     heaviest_keys,
     name_or_none,
@@ -18,17 +20,15 @@ from rabbit_chx.analysis.report_parts import (
     ring_text,
     slot_text,
 )
-from rabbit_chx.analysis.wording import finding_as_json, place_text, rounded
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import TopologyCheck
-from rabbit_chx.checking.check_usage import uneven_traffic
-from rabbit_chx.command_texts import command_text
+from rabbit_chx.checking.group_status import uneven_traffic
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.refusals import know_rings, learn_command
-from rabbit_chx.records.evidence import Means, evidence_of
 from rabbit_chx.records.live_rings import (
+    Means,
+    evidence_of,
     find_live_ring,
     find_recorded,
     live_hash_exchange,
@@ -39,10 +39,9 @@ from rabbit_chx.records.ring_records import record_arguments
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.bindings import Destination, Place
-from rabbit_chx.routing.ground import LISTED_CONDITION, RECORD_CONDITION
+from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import modulo_map_of
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
@@ -51,10 +50,9 @@ from rabbit_chx.topology.objects.objects import (
     order_of_name,
     order_of_place,
 )
-from rabbit_chx.topology.rules.shards import Shard, ShardedExchange
+from rabbit_chx.topology.rules.plugin_objects import Shard, ShardedExchange
 from rabbit_chx.topology.slots.slot_view import view_slots
-from rabbit_chx.topology.usage import PublishRates
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.words import command_text, grouped, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)

@@ -12,37 +12,43 @@ from typing import Any, Self, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
-from rabbit_chx.broker.applying import Applied, Permission, apply_plan
+from rabbit_chx.broker.applying import (
+    WAIT_S,
+    Applied,
+    Drained,
+    Permission,
+    append_of,
+    apply_plan,
+    wait_drained,
+    with_obstacles,
+)
 from rabbit_chx.broker.declaring import Declared, declare_exchange
-from rabbit_chx.broker.draining import WAIT_S, Drained, append_of, wait_drained, with_obstacles
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
-from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel, PikaCarrier
 from rabbit_chx.broker.live_broker import QueueCounts, try_count
-from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
+from rabbit_chx.broker.live_exchange import LiveExchange, read_ring, read_sharded_exchange
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.message_carrier import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
-from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
 from rabbit_chx.broker.ways import OwnConnection, Source, Ways
 from rabbit_chx.checks import check_seconds, check_share
+from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.tokens import Credentials, with_credentials
-from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import know_rings
-from rabbit_chx.records.evidence import Means
+from rabbit_chx.records.live_rings import Means
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.key_map import unknown_order
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology import LiveTopology, Topology
+from rabbit_chx.topology.model import PublishRates
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.rules.shards import ShardedExchange
-from rabbit_chx.topology.usage import PublishRates
+from rabbit_chx.topology.rules.plugin_objects import ShardedExchange
 
 _BAD_REQUEST = 400
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.broker.live_broker import Shape
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.reading import WITHOUT_STATISTICS, read_exchange, read_nodes
@@ -29,7 +29,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Retry
-from rabbit_chx.topology.objects.own_names import TRACE
+from rabbit_chx.topology.objects.objects import TRACE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField, ConnectionSettings

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from rabbit_chx.amqp.replies import IF_RIGHT
+from rabbit_chx.amqp.frames import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.broker.live_broker import PLUGIN_FAILED, Shape, shape_fault
-from rabbit_chx.connection.client_settings import server_name, tls_context
 from rabbit_chx.connection.failures import WITHOUT_TLS, certificate_error
-from rabbit_chx.connection.tokens import log_in_to_api
+from rabbit_chx.connection.tokens import log_in_to_api, server_name, tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,

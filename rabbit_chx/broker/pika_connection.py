@@ -22,9 +22,8 @@ from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.amqp.frames import error_for
 from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
-from rabbit_chx.connection.client_settings import tls_context
 from rabbit_chx.connection.failures import (
     ClientFailure,
     connect_error,
@@ -34,7 +33,7 @@ from rabbit_chx.connection.failures import (
     not_amqp,
     vhost_error,
 )
-from rabbit_chx.connection.tokens import log_in
+from rabbit_chx.connection.tokens import log_in, tls_context
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects.argument_table import plain

@@ -31,36 +31,53 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
-from rabbit_chx.records.evidence import Evidence, evidence_of
-from rabbit_chx.records.mark import Mark, Stamp, stamp_in
-from rabbit_chx.records.pending_apply import read_pending
-from rabbit_chx.records.ring_records import RingRecord, record_name, records_in, ring_by_record
+from rabbit_chx.records.live_rings import Evidence, evidence_of, read_pending
+from rabbit_chx.records.ring_records import (
+    Mark,
+    RingRecord,
+    Stamp,
+    record_name,
+    records_in,
+    ring_by_record,
+    stamp_in,
+)
 from rabbit_chx.routing import Destination, HashRing, Release
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.bindings import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.model import BrokerFacts, BrokerLimits, LiveTopology, QueueFacts, is_named_after
+from rabbit_chx.topology.model import (
+    RUNNING,
+    BrokerFacts,
+    BrokerLimits,
+    LiveTopology,
+    QueueFacts,
+    Usage,
+    is_named_after,
+)
 from rabbit_chx.topology.modulus import hashes
 from rabbit_chx.topology.objects.kinds import FLAG
 from rabbit_chx.topology.objects.objects import (
+    MARK,
     MODULUS_EXCHANGE,
+    PENDING_APPLY,
     QUEUE_TYPE,
+    TRACE,
+    TRIAL,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    is_own,
 )
-from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY, TRACE, TRIAL, is_own
-from rabbit_chx.topology.objects.schema import SCHEMA
-from rabbit_chx.topology.objects.vhost_objects import (
+from rabbit_chx.topology.objects.schema import (
+    SCHEMA,
     ListedObject,
     VhostObjects,
     make_object,
     odd_objects,
     vhost_objects,
 )
-from rabbit_chx.topology.rules.policies import policies_of_mark
-from rabbit_chx.topology.usage import RUNNING, Usage
+from rabbit_chx.topology.rules.arguments import policies_of_mark
 from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.

@@ -1,6 +1,6 @@
 """Store the records of rings on the broker, and delete those of rings that change: see :mod:`rabbit_chx.records.ring_records`.
 
-Before its first change an apply stores its steps (:mod:`rabbit_chx.records.pending_apply`) and deletes the records of the rings that it
+Before its first change an apply stores its steps (:mod:`rabbit_chx.records.live_rings`) and deletes the records of the rings that it
 changes. After its last change it stores their new records, and deletes its steps. So whenever it ends early, no record is wrong, and the steps
 can be repeated.
 """
@@ -27,6 +27,7 @@ from rabbit_chx.broker.reading import (
     read_topology,
     with_queues,
 )
+from rabbit_chx.checks import time_text
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -37,32 +38,37 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.planning.resuming import digest_of
-from rabbit_chx.planning.ring_plan import MADE
-from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import find_live_ring
-from rabbit_chx.records.mark import BOTH_MESSAGES, Mark, mark_arguments
-from rabbit_chx.records.pending_apply import PendingApply, PlannedSteps, pending_arguments
+from rabbit_chx.planning.ring_plan import MADE, digest_of
+from rabbit_chx.records.live_rings import (
+    PendingApply,
+    PlannedSteps,
+    evidence_of,
+    find_live_ring,
+    pending_arguments,
+)
 from rabbit_chx.records.ring_records import (
+    BOTH_MESSAGES,
+    Mark,
     RingRecord,
     make_record,
+    mark_arguments,
     record_arguments,
     record_name,
     unseen_restarts,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
-from rabbit_chx.times import time_text
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
+    MARK,
+    PENDING_APPLY,
     ExchangeDefinition,
     ObjectSet,
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.own_names import MARK, PENDING_APPLY
+from rabbit_chx.topology.objects.schema import PlannedChange
 from rabbit_chx.version import __version__
 from rabbit_chx.words import listed
 

@@ -15,8 +15,7 @@ from typing import Any
 from rabbit_chx.broker.live_broker import ManagementApi, Shape, shape_fault
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.usage import RUNNING, Consumer, PublishRates, QueueUsage, Usage
+from rabbit_chx.topology.model import RUNNING, Consumer, LiveTopology, PublishRates, QueueUsage, Usage
 
 _COLUMNS = "name,state,message_stats.publish_details.rate"
 _LAST_MINUTE = {"msg_rates_age": "60", "msg_rates_incr": "5"}

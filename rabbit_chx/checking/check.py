@@ -12,30 +12,27 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.checking.check_queues import (
     CheckedQueues,
-    ignored_argument_findings,
-    queue_findings,
-)
-from rabbit_chx.checking.check_records import (
-    absent_member_findings,
-    other_binding_findings,
-    record_findings,
-    why_order_unknown,
-)
-from rabbit_chx.checking.check_rings import (
-    live_ring_findings,
-    modulus_unroutable_findings,
-    passing_findings,
-    slot_findings,
-)
-from rabbit_chx.checking.check_usage import unbound_queue_findings, usage_findings
-from rabbit_chx.checking.checked_exchange import CheckContext, CheckedExchange
-from rabbit_chx.checking.difference_findings import (
     finding_about,
+    ignored_argument_findings,
     object_finding,
     partition_finding,
+    queue_findings,
     ring_findings_of,
     slot_findings_of,
 )
+from rabbit_chx.checking.check_rings import (
+    CheckContext,
+    CheckedExchange,
+    absent_member_findings,
+    live_ring_findings,
+    modulus_unroutable_findings,
+    other_binding_findings,
+    passing_findings,
+    record_findings,
+    slot_findings,
+    why_order_unknown,
+)
+from rabbit_chx.checking.group_status import unbound_queue_findings, usage_findings
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import (
     Comparison,
@@ -48,11 +45,9 @@ from rabbit_chx.planning.diff import (
     list_partitions,
 )
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
-from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.records.live_rings import find_live_ring, live_hash_exchange
+from rabbit_chx.records.live_rings import Means, evidence_of, find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.bindings import ascending_bindings
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.bindings import Ground, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -64,11 +59,10 @@ from rabbit_chx.topology.objects.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.rules.arguments import find_ignored, limit_faults
+from rabbit_chx.topology.rules.arguments import find_applying_policy, find_ignored, limit_faults
 from rabbit_chx.topology.rules.plugin_objects import is_sharded
-from rabbit_chx.topology.rules.policies import find_applying_policy
 from rabbit_chx.topology.rules.reach import bound_places
-from rabbit_chx.topology.slots.owners import number_slots
+from rabbit_chx.topology.slots.slot_view import number_slots
 from rabbit_chx.words import percent
 
 #: The kinds of findings that are about the order, if they are about no destination.

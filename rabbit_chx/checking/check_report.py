@@ -9,22 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, SEVERITIES, USAGE_KINDS, severity_of
-from rabbit_chx.analysis.wording import finding_as_json
+from rabbit_chx.analysis.findings import CHECK_KINDS, SEVERITIES, USAGE_KINDS, finding_as_json, severity_of
 from rabbit_chx.checking.check import TopologyCheck, polarized_findings
-from rabbit_chx.checking.dead_letters import DeadLetters
-from rabbit_chx.command_texts import in_vhost
-from rabbit_chx.grouping import grouped
+from rabbit_chx.checking.check_rings import DeadLetters
 from rabbit_chx.planning.plan_value import count_kind
 from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.ground import RECORD_CONDITION
+from rabbit_chx.routing.bindings import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects.ranges import expand, fold
 from rabbit_chx.topology.rules.arguments import find_ignored
-from rabbit_chx.words import listed, plural
+from rabbit_chx.words import grouped, in_vhost, listed, plural
 
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name != "click":
             raise
-        from rabbit_chx.installation import missing_extra
+        from rabbit_chx.version import missing_extra
 
         sys.stderr.write(f"rabbit-chx: {missing_extra('the command line', 'click', 'cli')}\n")
         return _FAILED

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import io
 import os
+import pathlib
 import sys
 import time
 import traceback
@@ -36,9 +37,16 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from rabbit_chx.checks import is_whole
-from rabbit_chx.cli.command import ExitCode, Outcome, debug_option, is_debugged, say
-from rabbit_chx.cli.lost_reader import NO_READER, is_reader_lost, watched_streams
-from rabbit_chx.cli.printed import as_printed, password_note, remember_options
+from rabbit_chx.cli.command import (
+    ExitCode,
+    Outcome,
+    as_printed,
+    debug_option,
+    is_debugged,
+    password_note,
+    remember_options,
+    say,
+)
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -54,8 +62,87 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.rendering.html import FORMATS
 from rabbit_chx.version import __version__
+
+# -- stdout and stderr whose reader may end, as with ``| head``
+# A command that reads ends then. One that changes a broker goes on, and what it still writes is discarded: whether a change is made does not
+# depend on who reads the output.
+
+#: The exit code that a shell gives a program that ended because nobody reads its output.
+NO_READER = 141
+
+
+class _Watched(io.FileIO):
+    """A standard stream that notices the end of its reader.
+
+    Attributes:
+        is_lost: the reader has ended.
+        is_needed: False: the rest is discarded without an error.
+    """
+
+    def __init__(self, handle: int, *, is_needed: bool) -> None:
+        super().__init__(handle, "wb", closefd=False)
+        self.is_lost = False
+        self.is_needed = is_needed
+
+    def write(self, data: Any, /) -> int:
+        """Write to the stream; after the end of its reader, to nowhere."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self.is_lost = True
+            with pathlib.Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            if self.is_needed:
+                raise
+            return len(data)
+
+
+@contextmanager
+def watched_streams() -> Iterator[None]:
+    """Watch the stdout and stderr of this process during a block; those that a test has replaced stay."""
+    before = sys.stdout, sys.stderr
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _watch(sys.stdout, is_needed=True)
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _watch(sys.stderr, is_needed=False)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(BrokenPipeError, AttributeError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _watch(stream: io.TextIOWrapper, *, is_needed: bool) -> io.TextIOWrapper:
+    """Return a stream that writes each line at once where the given one does, which is unbuffered with PYTHONUNBUFFERED."""
+    raw = _Watched(stream.fileno(), is_needed=is_needed)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering or stream.write_through,
+    )
+
+
+def _of_stdout() -> _Watched | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw if isinstance(raw, _Watched) else None
+
+
+def go_on_without_reader() -> None:
+    """Let this command, which changes a broker, do its work whether or not anybody reads what it says."""
+    if (raw := _of_stdout()) is not None:
+        raw.is_needed = False
+
+
+def is_reader_lost() -> bool:
+    """Return whether the reader of stdout has ended."""
+    raw = _of_stdout()
+    return raw is not None and raw.is_lost
+
 
 _MOST_ERRNO = 1 << 16
 
@@ -252,7 +339,7 @@ def _shown(outcome: Outcome) -> int:
     for batch in outcome.batches or ():
         output.show_each(batch)
     if (report := outcome.report) is not None:
-        from rabbit_chx.analysis.wording import moment_text  # the command has loaded it
+        from rabbit_chx.analysis.findings import moment_text  # the command has loaded it
 
         about = ", ".join(filter(None, (report.about, moment_text(time.time()))))
         output.show(as_printed(replace(report, about=about)))

@@ -6,20 +6,11 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from rabbit_chx.broker.draining import WAIT_S
+from rabbit_chx.broker.applying import WAIT_S
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.broker.recording import find_unrecorded
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.applying import (
-    DECLINED,
-    ApplyReport,
-    Permissions,
-    apply_plan,
-    ask,
-    show_planned,
-    wait_after,
-    why_no_wait,
-)
+from rabbit_chx.cli.app import go_on_without_reader
 from rabbit_chx.cli.broker_options import (
     BrokerOptions,
 )
@@ -36,8 +27,19 @@ from rabbit_chx.cli.command import (
     say,
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, read_topology
-from rabbit_chx.cli.live_plan import LivePlan, unknown_order, whole_option
-from rabbit_chx.cli.lost_reader import go_on_without_reader
+from rabbit_chx.cli.plan import (
+    DECLINED,
+    ApplyReport,
+    LivePlan,
+    Permissions,
+    apply_plan,
+    ask,
+    show_planned,
+    unknown_order,
+    wait_after,
+    whole_option,
+    why_no_wait,
+)
 from rabbit_chx.errors import InputError, PlanOutdatedError
 from rabbit_chx.options import ValueKind, number, one_of
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan

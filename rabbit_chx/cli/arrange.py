@@ -7,20 +7,18 @@ from pathlib import Path
 
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
-from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology
-from rabbit_chx.cli.live_plan import LivePlan
-from rabbit_chx.cli.read_rings import say_unrecorded_rings
-from rabbit_chx.cli.written_files import write_file
-from rabbit_chx.command_texts import command_text
+from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology, write_file
+from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.ring_argument import say_unrecorded_rings
 from rabbit_chx.errors import InputError
+from rabbit_chx.planning.plan import reordered
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
-from rabbit_chx.planning.targets import reordered
-from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import Means, evidence_of
 from rabbit_chx.rendering.document import Data, Document, Part, Verbatim
 from rabbit_chx.topology import ExchangeDefinition, RingMember
 from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
-from rabbit_chx.words import percent
+from rabbit_chx.words import command_text, percent
 
 
 def _ring_as_json(ring: KeyMapPlan, order: RingProposal) -> dict[str, object]:

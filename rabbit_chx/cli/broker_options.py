@@ -18,9 +18,7 @@ import click
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
-from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed
-from rabbit_chx.cli.printed import without_passwords
-from rabbit_chx.command_texts import command_text
+from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed, without_passwords
 from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -33,7 +31,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.options import number
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
-from rabbit_chx.words import listed
+from rabbit_chx.words import command_text, listed
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS
 from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.checking.check import UNNUMBERED, TopologyCheck, check
 from rabbit_chx.checking.check_report import CheckReport, file_findings, files_report
@@ -21,29 +21,27 @@ from rabbit_chx.cli.command import (
     Rules,
     argument,
     command,
+    exchange_named,
     excluding,
     lacking,
+    names_file,
     option,
     options,
     say,
     typed,
 )
 from rabbit_chx.cli.inputs import STDIN, VariableOptions, file_name, read_topology
-from rabbit_chx.cli.printed import exchange_named, names_file
-from rabbit_chx.cli.ring_argument import naming_exchange
-from rabbit_chx.cli.ring_options import RELEASE, parse_release
-from rabbit_chx.command_texts import in_vhost
+from rabbit_chx.cli.ring_argument import RELEASE, naming_exchange, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, how_to_learn
-from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering.formats import FORMATS
+from rabbit_chx.records.live_rings import Means, evidence_of, how_to_record, read_without_record
+from rabbit_chx.rendering.html import FORMATS
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file.file_rules import find_lossy_queues
-from rabbit_chx.words import listed
+from rabbit_chx.words import in_vhost, listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
-from rabbit_chx.analysis.compare_report import compare_report
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.report_parts import compare_report
 from rabbit_chx.analysis.simulation import Change
 from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import (
@@ -18,14 +18,18 @@ from rabbit_chx.cli.inputs import (
     hashed_value,
     parse_bindings,
 )
-from rabbit_chx.cli.ring_argument import RingArgument, RingInput, parse_ring, say_ignored, say_unpinned
-from rabbit_chx.cli.ring_options import (
+from rabbit_chx.cli.ring_argument import (
     RELEASE,
     HashingOptions,
+    RingArgument,
+    RingInput,
     RingOptions,
     code_of,
     parse_release,
+    parse_ring,
     refuse_unpinned,
+    say_ignored,
+    say_unpinned,
 )
 from rabbit_chx.cli.samples import KeySource, StreamedSample, keys_option
 from rabbit_chx.errors import ChannelClosedError, InputError

@@ -10,22 +10,22 @@ from typing import Any
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
 from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
-from rabbit_chx.cli.read_rings import say_conditions, say_doubts, say_unrecorded_rings
-from rabbit_chx.command_texts import command_text
+from rabbit_chx.cli.ring_argument import say_conditions, say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.planning.plan import with_queues, without_exclusive
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse
-from rabbit_chx.planning.targets import with_queues, without_exclusive
-from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.rendering.document import Data, Document, Verbatim
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
-from rabbit_chx.topology.file.variables import escape
+from rabbit_chx.topology.file.toml_file import escape
+from rabbit_chx.topology.objects.argument_table import toml_value
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
 from rabbit_chx.topology.objects.ranges import fold_names
-from rabbit_chx.topology.objects.toml_values import toml_value
 from rabbit_chx.topology.rules.plugin_objects import without_plugin_objects, without_shards
 from rabbit_chx.topology.rules.reach import select_reached
+from rabbit_chx.words import command_text
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2

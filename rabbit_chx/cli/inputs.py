@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -17,14 +19,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
 import click
 
-from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
+from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType, field_for
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import TEXT, option, say
-from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.words import command_text
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
@@ -141,8 +142,7 @@ def read_topology(
 
 def _values_of(text: str, name: str, given: VariableOptions, *, has_others: bool) -> dict[str, str]:
     """Return the values of the variables that a file has: those of the command line, or else of the environment."""
-    from rabbit_chx.topology.file.toml_file import parse
-    from rabbit_chx.topology.file.variables import names_in
+    from rabbit_chx.topology.file.toml_file import names_in, parse
 
     known = {*names_in(parse(text, name))}
     assigned = given.read()
@@ -197,8 +197,7 @@ def read_ring_record(path: str) -> RingRecord:
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.records.live_rings import make_members
-    from rabbit_chx.records.mark import Stamp
-    from rabbit_chx.records.ring_records import make_record
+    from rabbit_chx.records.ring_records import Stamp, make_record
     from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.objects.objects import RingMember
 
@@ -254,8 +253,8 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
     Other programs may have sorted its fields, so its format may be anywhere.
     """
-    from rabbit_chx.topology.file.fields import file_finding
-    from rabbit_chx.topology.objects.toml_values import toml_key, toml_value
+    from rabbit_chx.topology.file.file_rules import file_finding
+    from rabbit_chx.topology.objects.argument_table import toml_key, toml_value
 
     text = text.removeprefix("\ufeff")
     if f'"{_TOPOLOGY_FORMAT}"' not in text:
@@ -285,7 +284,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
 def _nulls(value: Any, path: str = "") -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
-    from rabbit_chx.topology.objects.toml_values import toml_key
+    from rabbit_chx.topology.objects.argument_table import toml_key
 
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -545,3 +544,75 @@ def _read(reader: Callable[[str], _T], type_: str, text: str) -> _T:
         raise
     except (ValueError, KeyError, ArithmeticError):
         raise InputError(f"{text!r:.60} is not a valid {type_}") from None
+
+
+# -- Files that commands write: what fails leaves the old file whole, and nothing beside it
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole, or not at all. An existing one keeps its permissions, and a link stays a link.
+
+    Raises:
+        InputError: it cannot be written; the message has the reason.
+    """
+    target = path.resolve()
+    content = text.encode()
+    try:
+        if not target.exists():
+            _write_new(target, content)
+        elif not target.is_file():  # such as /dev/stdout
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write_new(target: Path, content: bytes) -> None:
+    with target.open("xb") as file:
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:
+            target.unlink()
+            raise
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Replace a file in one step, or write over it where its folder does not permit that: a single file is mounted, or the folder is read-only."""
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError:
+        _write_in_place(target, content)
+        return
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        shutil.copymode(target, temporary)
+        try:
+            temporary.replace(target)
+        except OSError:
+            _write_in_place(target, content)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_in_place(target: Path, content: bytes) -> None:
+    """Write over a file. If that fails, for example since the disk is full, its old content takes the same place again."""
+    old = target.read_bytes()
+    with target.open("r+b", buffering=0) as file:
+        try:
+            _overwrite(file.fileno(), content)
+        except OSError:
+            with suppress(OSError):
+                _overwrite(file.fileno(), old)
+            raise
+
+
+def _overwrite(handle: int, content: bytes) -> None:
+    os.lseek(handle, 0, os.SEEK_SET)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(handle, view) :]
+    os.ftruncate(handle, len(content))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import USAGE_KINDS
+from rabbit_chx.analysis.findings import USAGE_KINDS
 from rabbit_chx.checking.check import certain_ring, check
-from rabbit_chx.checking.check_records import why_order_unknown
-from rabbit_chx.cli.applying import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
+from rabbit_chx.checking.check_rings import why_order_unknown
+from rabbit_chx.cli.app import go_on_without_reader
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     EXCHANGE,
@@ -24,18 +24,17 @@ from rabbit_chx.cli.command import (
     options,
     say,
 )
-from rabbit_chx.cli.lost_reader import go_on_without_reader
+from rabbit_chx.cli.plan import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
 from rabbit_chx.errors import InputError
-from rabbit_chx.planning.plan import plan
+from rabbit_chx.planning.plan import healed, plan
 from rabbit_chx.planning.plan_report import plan_parts
 from rabbit_chx.planning.plan_value import Plan, order_facts
 from rabbit_chx.planning.refusals import REMAKE_RINGS
-from rabbit_chx.planning.targets import healed
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.rendering.document import Block, Data, Document, Facts
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import BindingDefinition, LiveTopology
-from rabbit_chx.topology.slots.owners import number_slots
+from rabbit_chx.topology.slots.slot_view import number_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

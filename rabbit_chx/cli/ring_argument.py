@@ -19,12 +19,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast, get_args
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.report_parts import hashes_text
 from rabbit_chx.checks import json_object
-from rabbit_chx.cli.broker_options import BrokerAddresses
-from rabbit_chx.cli.command import say
+from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
+from rabbit_chx.cli.command import TEXT, ExitCode, exchange_named, lacking, option, options, say, typed
 from rabbit_chx.cli.inputs import (
     STDIN,
     TopologyInput,
@@ -32,35 +34,59 @@ from rabbit_chx.cli.inputs import (
     expand_ranges,
     file_name,
     parse_bindings,
+    parse_header_type,
     read_topology,
     read_whole,
 )
-from rabbit_chx.cli.printed import exchange_named
-from rabbit_chx.cli.read_rings import say_unrecorded
-from rabbit_chx.command_texts import FILE_RING, command_text, exchange_argument, first_command
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.routing import (
-    Destination,
-    ExchangeRef,
-    HashRing,
-    ModulusHashExchange,
-    Release,
-    SuperStream,
-)
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import LISTED_CONDITION
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release, SuperStream
+from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, UNORDERED, Place
 from rabbit_chx.routing.key_map import SHOW_FORMAT, KeyMap
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.words import listed
+from rabbit_chx.words import FILE_RING, command_text, exchange_argument, first_command, listed
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
     from rabbit_chx.broker.live_exchange import LiveExchange
-    from rabbit_chx.topology import ExchangeDefinition
+    from rabbit_chx.topology import ExchangeDefinition, LiveTopology
+
+# -- The rings that a command has read and that no record on the broker fits. A command that reads stores none: it names the one that does
+
+
+def say_unrecorded_rings(live: LiveTopology) -> None:
+    """Write to stderr that rings of a live topology were read, and that no record on the broker fits them."""
+    from rabbit_chx.records.live_rings import evidence_of, how_to_record, read_without_record
+
+    if names := read_without_record(live):
+        say(how_to_record(names, evidence_of(live).means))
+
+
+def say_unrecorded(live: LiveExchange) -> None:
+    """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
+    from rabbit_chx.records.live_rings import how_to_record
+
+    if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
+        say(how_to_record([live.name], live.means))
+
+
+def say_conditions(rings: Mapping[str, KeyMap]) -> None:
+    """Write to stderr on which condition recorded rings are known, where the output itself has no place for it."""
+    recorded = [exchange for exchange, ring in rings.items() if ring.provenance == "recorded"]
+    if recorded:
+        say(f"the order of {listed(recorded)} is {RECORD_CONDITION}")
+
+
+def say_doubts(rings: Mapping[str, KeyMap]) -> None:
+    """Write to stderr why the records of rings are not certain."""
+    for exchange, ring in rings.items():
+        if ring.ground.doubt and ring.ground != UNORDERED:
+            say(f"the ring of {exchange} is {ring.ground}")
+
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
 Routing: TypeAlias = Literal["hash", "rstream", "key"]
@@ -219,7 +245,7 @@ class RingInput:
     def changed_to(self, source: KeyMap) -> RingInput:
         """Return this input after a bind or an unbind: with a second member the order of a ring begins to matter."""
         from rabbit_chx.planning.refusals import how_to_learn
-        from rabbit_chx.records.evidence import Means
+        from rabbit_chx.records.live_rings import Means
 
         is_known = source.has_key_destinations
         doubt = self.doubt
@@ -396,7 +422,7 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     """Return the map of a live exchange, with what is wrong with it on stderr."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.planning.refusals import how_to_learn
-    from rabbit_chx.records.evidence import Means
+    from rabbit_chx.records.live_rings import Means
 
     if live.why_not_routed:
         raise BrokerRefusedError(live.why_not_routed, exchange=live.name, reply_code=406)
@@ -442,3 +468,165 @@ def _has_one_destination(source: KeyMap) -> bool:
 def _say_findings(exchange: str, findings: Iterable[Finding]) -> None:
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.message}")
+
+
+# -- The options of a RING and of its hashed value, and the exit code of what is predicted with it
+
+
+RELEASE = "VERSION[/STORE]"
+_KEY_TAKEN = "so each KEY is taken for a routing key: otherwise pass --hash-header or --hash-property, or read it with --management-url"
+_KEY_UNKNOWN = "so which value is hashed is not known: pass --hash-header or --hash-property, or read it with --management-url"
+
+
+@dataclass(frozen=True, slots=True)
+class RingOptions:
+    """The options of a RING."""
+
+    section: ClassVar = "Ring"
+    release: str | None = option(
+        metavar=RELEASE,
+        help="The RabbitMQ release whose rules apply, such as 4.3, 4.3.6 or 4.0.5/mnesia.  [default: that of the ring or the "
+        "broker, or the newest with its default store]",
+    )
+    broker: BrokerOptions = options(BrokerOptions, without=("no_record",))
+    variables: VariableOptions = options(VariableOptions)
+
+    def check(self, *rings: RingArgument) -> None:
+        """Raise an error for an option of a broker if no ring is that of a broker; a definitions file has vhosts."""
+        if self.variables.is_typed and not any(ring.is_topology for ring in rings):
+            raise lacking("--set", "a topology file as RING")
+        if any(ring.is_live for ring in rings):
+            return
+        has_vhosts = any(ring.is_topology and ring.content.lstrip().startswith(b"{") for ring in rings)
+        for name in typed(BrokerOptions):
+            if name != "--vhost" or not has_vhosts:
+                raise InputError(
+                    f"{name} is an option of a broker, and {rings[0].text:.80} is not an exchange of a broker: leave {name} out, or "
+                    f"write the name of an exchange; one with this name is exchange:{rings[0].text:.80}"
+                )
+
+    def read_only(self, ring: RingArgument) -> RingInput:
+        """Return the only ring of a command, which routes single keys."""
+        self.check(ring)
+        return self.read(ring, parse_release(self.release))
+
+    def read(self, ring: RingArgument, rules: Release | None, *, warns: bool = True) -> RingInput:
+        """Return a ring under the rules of a release, or its own, and write warnings about it to stderr.
+
+        Args:
+            ring: the ring.
+            rules: the release.
+            warns: True: write why the destination of a key is not determined; False: the caller does.
+        """
+        if ring.is_live and not self.broker.url:
+            raise InputError(
+                f"{ring.text!r:.80} is taken for an exchange of a broker: pass --url amqp://user:password@host/vhost, or set AMQP_URL; without a broker "
+                f"write a ring as {f'ring:{ring.text:.80}' if '=' in ring.text else 'q1=1,q2=2'} or as a file, such as topology.toml or ring.json"
+            )
+        at = self.broker.live() if ring.is_live else None
+        read = ring.read(at, self.broker.vhost or "/", rules, self.variables)
+        if warns:
+            read.warn()
+        return read
+
+    def read_other(self, ring: RingArgument, first: RingInput, rules: Release | None) -> RingInput:
+        """Return the ring to compare with the first, without a warning that it is not determined; bindings have the release of the first, unless another is given."""
+        other = self.read(ring, rules or (first.source.release if ring.bindings else None), warns=False)
+        types = (first.type, other.type)
+        if HASH_EXCHANGE in types and types[0] != types[1]:
+            raise InputError(
+                f"the types {types[0]} and {types[1]} hash keys differently: compare two exchanges of one type"
+            )
+        return other
+
+
+def refuse_unpinned(file: RingArgument, unpinned: RingInput, broker: RingInput) -> None:
+    """Raise an error for a topology file that does not list the slots of each queue, compared with a broker."""
+    if unpinned.source.owners_assumed and broker.is_live:
+        raise InputError(
+            f"{file.path} does not list the slots of each queue, so a comparison with a broker would be wrong: write the slots with "
+            f"{command_text('arrange', str(file.path), '--write')}; or show the changes with {command_text('plan', str(file.path))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HashingOptions:
+    """The options of the hashed value."""
+
+    section: ClassVar = "Message"
+    hash_header: str | None = option(
+        type=TEXT,
+        metavar="NAME[:TYPE]",
+        help="The exchange's argument hash-header: a key is the value of this header. TYPE is its AMQP type: long, signedint, "
+        "bool, double, timestamp ... A name with a colon needs a TYPE.  [default TYPE: longstr]",
+    )
+    hash_property: str | None = option(
+        is_rare=True,
+        type=TEXT,
+        metavar="NAME",
+        help="The exchange's argument hash-property: a key is the message_id, correlation_id or timestamp.",
+    )
+
+    def of(self, *rings: RingInput, keys: bool = True) -> Hashing:
+        """Return the hashed value, by the options or by the exchange; the two must not contradict each other."""
+        known = [ring.arguments for ring in rings if ring.arguments is not None]
+        if len(known) > 1 and dict(known[0]) != dict(known[1]):
+            raise InputError(
+                f"the exchange of one ring hashes {hashes_text(known[0])}, that of the other "
+                f"{hashes_text(known[1])}: their keys cannot be compared"
+            )
+        wanted_header, type_ = parse_header_type(self.hash_header)
+        named = Hashing(wanted_header, self.hash_property).arguments
+        unknown = next((ring.unknown for ring in rings if ring.unknown and not ring.is_amqp_alone), "")
+        if keys and not known and not named and unknown:
+            say(f"{unknown}, {_KEY_TAKEN}")
+        arguments = known[0] if known else named
+        if named and named != dict(arguments):
+            raise InputError(
+                f"the exchange of this ring hashes {hashes_text(arguments)}, not {hashes_text(named)}: leave the option out"
+            )
+        if arguments and not named:
+            say(
+                f"the exchange of this ring hashes {hashes_text(arguments)}, so the keys are its values, not routing keys"
+            )
+        return Hashing(arguments.get("hash-header"), arguments.get("hash-property"), field_type=type_)
+
+    def decide(self, given: RingInput) -> RingInput:
+        """Return the ring of keys: that of a live exchange is not determined if AMQP alone does not show what it hashes, and no option says it."""
+        is_said = self.hash_header is not None or self.hash_property is not None
+        if is_said or given.doubt or not given.is_amqp_alone:
+            return given
+        doubtful = replace(given, doubt=f"{given.unknown}, {_KEY_UNKNOWN}")
+        doubtful.warn()
+        return doubtful
+
+
+def code_of(*given: RingInput, is_lost: bool = False) -> ExitCode:
+    """Return the exit code of a prediction: messages that are lost, before what is not determined."""
+    if is_lost:
+        return ExitCode.DIFFERENCE
+    if not all(each.is_determined for each in given):
+        return ExitCode.PARTLY
+    return ExitCode.DONE
+
+
+def parse_release(text: str | None) -> Release | None:
+    """Parse ``VERSION`` or ``VERSION/STORE``. A series such as 4.3 is its newest known patch, which is written to stderr."""
+    if text is None:
+        return None
+    version, slash, store = text.partition("/")
+    if slash and store not in get_args(Store):
+        raise InputError(
+            f"the store of the release {text!r:.60} is neither mnesia nor khepri: write 4.0.5/mnesia"
+        )
+    release = Release(version, cast("Store", store) if slash else None)
+    if release.version != version:
+        say(f"release {version} means {release.version}, the newest known patch of that series")
+    known = next(
+        (patch for patch in NEWEST_PATCHES if Release(patch).numbers[:2] == release.numbers[:2]), None
+    )
+    if known and release.numbers > Release(known).numbers:
+        say(
+            f"{version} is newer than {known}, the newest known patch, whose rules are used: update rabbit-chx"
+        )
+    return release

@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
-from rabbit_chx.analysis.report_parts import source_as_json
-from rabbit_chx.analysis.route_report import Answer, answers_batch, route_report
+from rabbit_chx.analysis.report_parts import Answer, answers_batch, route_report, source_as_json
 from rabbit_chx.cli.command import (
     TEXT,
     Outcome,
@@ -28,9 +27,15 @@ from rabbit_chx.cli.inputs import (
     parse_header,
     parse_property,
 )
-from rabbit_chx.cli.read_rings import say_conditions
-from rabbit_chx.cli.ring_argument import RingInput, Routing, parse_ring
-from rabbit_chx.cli.ring_options import HashingOptions, RingOptions, code_of
+from rabbit_chx.cli.ring_argument import (
+    HashingOptions,
+    RingInput,
+    RingOptions,
+    Routing,
+    code_of,
+    parse_ring,
+    say_conditions,
+)
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of

@@ -2,40 +2,244 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.broker.exchange_report import (
-    ShownExchange,
-    list_moduli,
-    list_report,
-    list_rings,
-    show_report,
-)
+from rabbit_chx.analysis.findings import moment_as_json, moment_text
+from rabbit_chx.broker.exchange_report import ShownExchange, list_moduli, list_report, list_rings, show_report
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.checking.check import TopologyCheck, check
+from rabbit_chx.checking.check_report import CheckReport
+from rabbit_chx.checking.group_status import GroupStatus, MemberStatus, QueueStatus
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
-from rabbit_chx.cli.printed import exchange_named
-from rabbit_chx.cli.read_rings import say_doubts
+from rabbit_chx.cli.command import (
+    TEXT,
+    ExitCode,
+    Outcome,
+    Rules,
+    argument,
+    check_one,
+    command,
+    exchange_named,
+    option,
+    options,
+    say,
+)
+from rabbit_chx.cli.ring_argument import say_doubts
 from rabbit_chx.cli.samples import KeySource, keys_option, read_load
-from rabbit_chx.cli.stream_options import GroupOptions
-from rabbit_chx.command_texts import command_text, in_vhost
-from rabbit_chx.errors import InputError
+from rabbit_chx.consuming.journal import JOURNAL, Roster, entry_in
+from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.planning.refusals import check_certain
-from rabbit_chx.records.evidence import evidence_of
-from rabbit_chx.records.live_rings import how_to_record, read_without_record
-from rabbit_chx.rendering.document import Document
+from rabbit_chx.records.live_rings import evidence_of, how_to_record, read_without_record
+from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
 from rabbit_chx.rendering.progress import sign_of_life
+from rabbit_chx.result_fields import Metric, shown
+from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import node_addresses, stream_settings
+from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.rules.arguments import SHARDS_PER_NODE
 from rabbit_chx.topology.rules.plugin_objects import ShardName
-from rabbit_chx.topology.rules.policies import SHARDS_PER_NODE
+from rabbit_chx.words import command_text, in_vhost, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.live_exchange import LiveExchange
-    from rabbit_chx.topology.rules.shards import ShardedExchange
+    from rabbit_chx.consuming.stream_group import StreamShare
+    from rabbit_chx.topology.rules.plugin_objects import ShardedExchange
+
+# -- The report of a group: its queues or streams, their consumers, and their backlog
+
+_READY = Metric("rabbit_chx_group_ready_messages", "The number of messages of a queue that wait.")
+_ACTIVE = Metric(
+    "rabbit_chx_group_active_consumers",
+    "The number of consumers of a queue that the broker delivers to.",
+    len,
+)
+_OF_OTHERS = "not visible, since RabbitMQ does not list the consumers of other users to this user: use one with the tag monitoring"
+
+
+def _names_or_dash(names: Sequence[str] | None) -> str:
+    return "not visible" if names is None else ", ".join(names) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownQueue:
+    """A queue of a group: `active` and `waiting` are members or consumer tags, None if the user does not see all; `last_switch` is in seconds
+    since 1970.
+    """
+
+    name: str = field(metadata=shown("queue"))
+    type: str | None
+    single_active_consumer: bool
+    ready: int | None = field(metadata=shown("ready", number=True, summed=True, metric=_READY))
+    unacked: int | None = field(metadata=shown("unacked", number=True, summed=True))
+    consumers: int | None = field(metadata=shown("consumers", number=True, summed=True))
+    active: Sequence[str] | None = field(metadata=shown("active", _names_or_dash, metric=_ACTIVE))
+    waiting: Sequence[str] | None
+    last_switch: float | None = field(metadata=shown("last switch", moment_text, as_json=moment_as_json))
+
+    @classmethod
+    def of(cls, queue: QueueStatus, last_switch: float | None) -> Self:
+        """Return a queue as the management API shows it."""
+        active, waiting = (
+            None
+            if queue.hidden != 0
+            else [consumer.name for consumer in queue.consumers if consumer.active == is_active]
+            for is_active in (True, False)
+        )
+        counts = queue.ready, queue.unacked, queue.count
+        return cls(queue.name, queue.type, queue.single_active, *counts, active, waiting, last_switch)
+
+
+def group_report(
+    address: str,
+    exchange: str,
+    live: LiveTopology,
+    status: GroupStatus,
+    *,
+    parked: int | None,
+    ignored_entries: int | None,
+    switches: Mapping[str, float],
+    found: CheckReport,
+) -> Document:
+    """Return the consumers of the queues of an exchange, and the members of the group that they are, if they are one.
+
+    Args:
+        address: the broker's host and port.
+        exchange: the exchange.
+        live: its broker.
+        status: the queues and their consumers.
+        parked: the number of messages in the parking queue; None without a parking queue.
+        ignored_entries: the number of entries of the journal that cannot be read; None if the journal cannot be.
+        switches: the time of the last switch of queues, in seconds since 1970.
+        found: the check of the exchange.
+    """
+    queues = [ShownQueue.of(queue, switches.get(queue.name)) for queue in status.queues]
+    members = status.members
+    vhost = live.vhost or "/"
+    release = live.release or NEWEST_COMPARED
+    is_seen = status.is_seen
+    seen = plural(len(members), "member") if is_seen else "members not visible"
+    facts = [("exchange", exchange), ("vhost", vhost), ("broker", f"RabbitMQ {release}")]
+    facts.append(("group", f"{plural(len(queues), 'queue')}, {seen}"))
+    if not is_seen:
+        facts.append(("consumers", _OF_OTHERS))
+    facts += [] if parked is None else [("parked", plural(parked, "message"))]
+    facts += _facts_of_ignored(ignored_entries)
+    without = "" if is_seen else ", without those about a group, which is not visible"
+    parts: list[Part] = [
+        Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
+        Facts([*facts, ("findings", found.count_found + without)]),
+        *found.blocks(),
+        Table.of(ShownQueue, queues, key="queues", total=True),
+        Table.of(MemberStatus, members, key="members").for_people(members)
+        if is_seen
+        else Data({"members": None}),
+        Data({"parked": parked, "ignored_entries": ignored_entries}),
+        Data(
+            {
+                "findings": found.findings_as_json(),
+                "consumers_not_checked": found.consumers_not_checked or None,
+                "order_not_checked": found.why_not_determined(exchange),
+            }
+        ),
+    ]
+    if members and all(queue.last_switch is None for queue in queues):
+        parts.append(
+            Line(
+                "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
+            )
+        )
+    labels = {"broker": address, "vhost": vhost, "group": exchange}
+    gauges = gauges_of(ShownQueue, [({**labels, "queue": queue.name}, queue) for queue in queues])
+    # Where nobody runs a group, no alert may say that a group has no members.
+    has_group = bool(members or switches)
+    counted = (_members_gauge(labels, len(members)),) if is_seen and has_group else ()
+    return Document("group", parts, (*gauges, *counted))
+
+
+def stream_group_report(address: str, group: str, vhost: str, streams: Sequence[StreamShare]) -> Document:
+    """Return the streams of a StreamGroup; `address` is the broker's host and port."""
+    # It needs pyarrow, which is not installed where only queues are consumed.
+    from rabbit_chx.consuming.stream_group import StreamShare
+
+    facts = [("stream group", group), ("vhost", vhost), ("group", plural(len(streams), "stream"))]
+    labels = {"broker": address, "vhost": vhost, "group": group}
+    gauges = gauges_of(StreamShare, [({**labels, "stream": share.stream}, share) for share in streams])
+    return Document(
+        "stream-group",
+        [
+            Data({"group": group, "vhost": vhost}),
+            Facts(facts),
+            Table.of(StreamShare, streams, key="streams", total=True),
+        ],
+        tuple(gauges),
+    )
+
+
+def _facts_of_ignored(count: int | None) -> list[tuple[str, str]]:
+    return [("ignored", f"{plural(count, 'message')} of the journal that no group wrote")] if count else []
+
+
+def _members_gauge(of_group: Mapping[str, str], count: int) -> Gauge:
+    return Gauge("rabbit_chx_group_members", "The number of members of a group.", [(of_group, count)])
+
+
+# -- The options of consumers and of their streams
+
+
+def address_option() -> Any:  # a field's default
+    """Return a field that is the option for advertised addresses."""
+    return option(
+        "--address",
+        is_rare=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and the address that is reachable from here.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The options of the consumers of an exchange."""
+
+    section: ClassVar = "Consumers"
+    consumers: bool = option(help="Show who consumes the queues of EXCHANGE, and their backlog.")
+    journal: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help=f"The stream that contains the journal of the group.  [default: {JOURNAL}]",
+    )
+    stream_group: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The name of a StreamGroup: show the lag of its streams, without the management API. Each EXCHANGE is then a super "
+        "stream, an exchange of streams, or a stream.",
+    )
+    address: tuple[str, ...] = address_option()
+
+
+def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the address to connect to for each advertised address."""
+    addresses: dict[str, str] = {}
+    for text in texts:
+        advertised, _, reachable = text.partition("=")
+        try:
+            addresses |= node_addresses({advertised: reachable})
+        except InputError:
+            raise InputError(
+                f"--address is {text!r:.60}: write HOST:PORT=HOST:PORT, as in rabbit-0:5552=127.0.0.1:15552"
+            ) from None
+    return addresses
+
 
 #: How a RING begins or ends that is no exchange of the broker.
 _OF_FILES = (".toml", ".json")
@@ -81,7 +285,7 @@ def show(
     _refuse_rings(exchanges)
     exchanges = tuple(map(exchange_named, exchanges))
     if group.consumers:
-        from rabbit_chx.cli.show_consumers import consumers_report
+        from rabbit_chx.cli.show import consumers_report
 
         return _outcome(
             consumers_report(broker.live(streams=group.stream_group is not None), exchanges, group)
@@ -189,3 +393,117 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
     return _outcome(
         list_report(vhosts, rings, moduli, checks=checks, unrecorded=unrecorded, all_vhosts=all_vhosts)
     )
+
+
+# -- ``rabbit-chx show --consumers``: the consumers of a hash exchange's queues and their backlog, or the backlog of a StreamGroup
+
+
+_PREFETCH = 1_000  # entries of the journal
+_LONGEST_S = 10.0
+_IDLE_S = 1.0
+
+
+def consumers_report(at: BrokerAddresses, exchanges: Sequence[str], group: GroupOptions) -> Document:
+    """Return the queues of an exchange, or of its slots, and their consumers; or the streams of a StreamGroup."""
+    journal = group.journal or JOURNAL
+    if group.stream_group is not None and exchanges:
+        return _stream_group(at, exchanges, group.stream_group, group.address)
+    check_one("--consumers", exchanges)
+    (exchange,) = exchanges
+    management = at.management("AMQP alone shows neither bindings nor consumers")
+    with at.open() as opened, sign_of_life("reading the queues and their consumers"):
+        live = with_settled_consumers(opened.topology(), management)
+        found = check(live, exchange=exchange)
+        if not found.queues[exchange]:
+            raise EmptyRingError(
+                f"exchange {exchange!r} has no bound queue to consume from: bind one", exchange=exchange
+            )
+        status = GroupStatus.of(found.queues[exchange], live, _read_connections(management, live))
+    parked = live.facts.queues.messages.get(f"{exchange}.park")
+    with sign_of_life(f"reading the journal {journal}"):
+        roster, ignored = _roster(at.settings, journal, live)
+    switches = {queue: claim.at for queue, claim in roster.claims.items()}
+    return group_report(
+        at.address,
+        exchange,
+        live,
+        status,
+        parked=parked,
+        ignored_entries=ignored,
+        switches=switches,
+        found=CheckReport(at.address, {at.settings.vhost: found}, (exchange,), time.time()),
+    )
+
+
+def _read_connections(management: Management, live: LiveTopology) -> dict[str, float]:
+    """Return the start of each connection of the vhost, in seconds since 1970."""
+    columns = {"columns": "name,connected_at"}
+    connections = management.request("GET", "vhosts", live.vhost or "/", "connections", query=columns)
+    return {
+        connection["name"]: connection["connected_at"] / 1000
+        for connection in connections
+        if connection.get("connected_at")
+    }
+
+
+@sign_of_life("reading the streams of the group")
+def _stream_group(
+    at: BrokerAddresses, names: Sequence[str], group: str, address: tuple[str, ...]
+) -> Document:
+    from rabbit_chx.consuming.stream_group import find_streams, read_stream_group
+
+    settings = stream_settings(at.settings)
+    addresses = parse_addresses(address)
+    with closing(StreamConnection(settings)) as connection:
+        streams = find_streams(connection, names)
+    shares = read_stream_group(settings, group, streams, addresses)
+    return stream_group_report(at.address, group, settings.vhost, shares)
+
+
+def _roster(settings: ConnectionSettings, journal: str, live: LiveTopology) -> tuple[Roster, int | None]:
+    """Return what `read_roster` does; empty if there is no journal, without a count if it cannot be read."""
+    if any((queue.name, queue.type) == (journal, "stream") for queue in live.queues):
+        try:
+            return read_roster(settings, journal)
+        except RabbitChxError as error:
+            say(f"the journal {journal!r} cannot be read, so the last switch is not known: {error}")
+            return Roster(), None
+    return Roster(), 0
+
+
+def read_roster(settings: ConnectionSettings, journal: str) -> tuple[Roster, int]:
+    """Return the roster in a journal, and the number of entries that cannot be read.
+
+    The journal is read from its first entry to the current end, for at most 10 s.
+    """
+    roster = Roster()
+    ignored = 0
+    began = time.time()
+    last_at = 0.0
+    heard = time.monotonic()
+
+    def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        nonlocal last_at, heard, ignored
+        heard = time.monotonic()
+        found = entry_in(body)
+        if found is None:
+            ignored += 1
+        else:
+            last_at = found.at
+            headers = dict(properties_in(properties.raw)["headers"])
+            roster.take(headers[b"x-stream-offset"].value, found)
+        if method.delivery_tag % (_PREFETCH // 2) == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+
+    connection = PikaConnection(settings)
+    try:
+        with connection.channel(raw_headers=True) as channel:  # pika does not decode those of each message
+            channel.basic_qos(prefetch_count=_PREFETCH)
+            channel.basic_consume(journal, take, arguments={"x-stream-offset": "first"})
+            deadline = time.monotonic() + _LONGEST_S
+            # Running members write all the time; without them the stream is at its end when no entry arrives.
+            while last_at < began and time.monotonic() < min(deadline, heard + _IDLE_S):
+                connection.process(0.1)
+    finally:
+        connection.close()
+    return roster, ignored

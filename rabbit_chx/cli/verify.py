@@ -19,19 +19,19 @@ from rabbit_chx.broker.scratch import (
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress
 from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, options, say
-from rabbit_chx.cli.evidence import EvidenceOptions, hashing_of
 from rabbit_chx.cli.inputs import hashed_value
-from rabbit_chx.cli.read_rings import say_unrecorded
+from rabbit_chx.cli.record import EvidenceOptions, hashing_of
+from rabbit_chx.cli.ring_argument import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
-from rabbit_chx.command_texts import command_text, exchange_argument
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
-from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import Means, evidence_of
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.ground import AS_LISTED
+from rabbit_chx.routing.bindings import AS_LISTED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import MODULUS_EXCHANGE
+from rabbit_chx.words import command_text, exchange_argument
 
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"

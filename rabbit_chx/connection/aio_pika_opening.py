@@ -13,9 +13,8 @@ import aio_pika
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
-from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.amqp.frames import error_for
 from rabbit_chx.connection.blocking_connection import RENEWAL_S
-from rabbit_chx.connection.client_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
     ClientFailure,
     connect_error,
@@ -25,8 +24,8 @@ from rabbit_chx.connection.failures import (
     raise_if_cancelled,
     vhost_error,
 )
-from rabbit_chx.connection.pamqp_decoding import decode_all
-from rabbit_chx.connection.tokens import log_in_async
+from rabbit_chx.connection.session import decode_all
+from rabbit_chx.connection.tokens import aio_pika_arguments, log_in_async
 from rabbit_chx.errors import RabbitChxError
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from rabbit_chx.amqp.replies import IF_RIGHT
+from rabbit_chx.amqp.frames import IF_RIGHT
 from rabbit_chx.amqp.settings import SCHEMES
 from rabbit_chx.errors import (
     AccessRefusedError,

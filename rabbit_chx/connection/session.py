@@ -11,16 +11,19 @@ are kept as `failure`, so that the confirms before them in the same bytes still 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import platform
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
-from pamqp import commands, frame, header
+from pamqp import commands, decode, frame, header
 from pamqp.exceptions import PAMQPException
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
@@ -39,18 +42,290 @@ from rabbit_chx.amqp.frames import (
     Frame,
     Return,
     confirm_head,
+    error_for,
     next_frame,
     parse_return,
 )
-from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.failures import TOKEN_REFUSED, invalid_bytes, no_mechanism, renewal_error
-from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.connection.pamqp_decoding import unmarshal
 from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 from rabbit_chx.version import __version__
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
+
+# -- Decode what pamqp (4.0.1, decode.py) does not: a text that is not UTF-8, and a time after the year 9999
+# A routing key, a property and the name of a header may be such a text; microseconds are such a time. They are an error of pamqp, which ends the
+# connection of each consumer that gets the message, again and again until the broker drops it, and good ones with it. So the bytes of such a
+# text are surrogate escapes, and such a time is its number.
+#
+# pamqp has one table of decoders for the process. Ours decode as pamqp does unless it is our connection that reads.
+
+_is_unmarshalling: ContextVar[bool] = ContextVar("_is_unmarshalling", default=False)
+_readers: WeakSet[asyncio.Task[object]] = WeakSet()
+
+
+def unmarshal(data: bytes) -> Any:  # pamqp's tuple
+    """Return the frame at the beginning of bytes, as ``pamqp.frame.unmarshal`` does."""
+    _install()
+    before = _is_unmarshalling.set(True)
+    try:
+        return frame.unmarshal(data)
+    finally:
+        _is_unmarshalling.reset(before)
+
+
+def decode_all(reader: asyncio.Task[object]) -> None:
+    """Decode all that this task reads: that of aiormq which reads from a connection."""
+    _install()
+    _readers.add(reader)
+
+
+def _install() -> None:
+    decode.METHODS.update(shortstr=_short_string, timestamp=_timestamp, table=_table)
+    decode.TABLE_MAPPING.update({b"T": _timestamp, b"F": _table})
+
+
+def _is_ours() -> bool:
+    if _is_unmarshalling.get():
+        return True
+    try:
+        return asyncio.current_task() in _readers
+    except RuntimeError:  # no loop runs
+        return False
+
+
+def _short_string(value: bytes) -> tuple[int, str]:
+    try:
+        return decode.short_str(value)
+    except UnicodeDecodeError:
+        if not _is_ours():
+            raise
+        end = value[0] + 1
+        return end, value[1:end].decode(errors="surrogateescape")
+
+
+def _timestamp(value: bytes) -> tuple[int, Any]:
+    try:
+        return decode.timestamp(value)
+    except (ValueError, OverflowError, OSError):
+        if not _is_ours():
+            raise
+        return 8, int.from_bytes(value[:8])
+
+
+def _table(value: bytes) -> tuple[int, Any]:
+    try:
+        return decode.field_table(value)
+    except UnicodeDecodeError:
+        if not _is_ours():
+            raise
+        end = 4 + int.from_bytes(value[:4])
+        at = 4
+        table = {}
+        while at < end:
+            size, name = _short_string(value[at:end])
+            consumed, table[name] = decode.embedded_value(value[at + size : end])
+            at += size + consumed
+        return end, table
+
+
+# -- The publisher confirms of one channel. No I/O
+# The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag). It confirms them in any order, singly or all tags
+# up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl, send_confirms_and_nacks/1: a `multiple` ack never covers a rejected
+# message, and a confirm covers only open messages.
+
+Batch = TypeVar("Batch")
+
+
+class Part(NamedTuple, Generic[Batch]):
+    """Some messages of a batch, by their indices in it."""
+
+    batch: Batch
+    indices: list[int]
+
+
+class _SentBatch(NamedTuple, Generic[Batch]):
+    last: int  # delivery tag of its last message
+    messages: int
+    size: int
+    batch: Batch
+
+
+class Ledger(Generic[Batch]):
+    """Counts the messages that are sent, acked, nacked and open on one channel.
+
+    Attributes:
+        sent: messages published; the last delivery tag.
+        answered: messages that the broker acked or nacked.
+        acked: messages that the broker acked, including returned ones.
+        open: messages without a confirm.
+        open_bytes: bytes on the wire of the batches that have an open message.
+        refused: the nacked messages, until `take_refused` returns them.
+    """
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.answered = 0
+        self.acked = 0
+        self.nacked = 0
+        self.open = 0
+        self.open_bytes = 0
+        self._low = 0  # the low-water mark: every tag up to here is answered
+        self._ahead: set[int] = set()  # answered tags above it
+        self._entries: deque[_SentBatch[Batch]] = deque()  # batches with an open message, oldest first
+        self.refused: list[Part[Batch]] = []
+
+    def enter(self, messages: int, size: int, batch: Batch) -> None:
+        """Enter a batch of `messages` with `size` bytes on the wire; `take_refused` and `unanswered` return `batch`."""
+        self.sent += messages
+        self.open += messages
+        self.open_bytes += size
+        self._entries.append(_SentBatch(self.sent, messages, size, batch))
+
+    def has_news(self, until_open: int) -> bool:
+        """Return whether at most this many messages are open, or the broker refused one."""
+        return self.open <= until_open or bool(self.refused)
+
+    @property
+    def is_last_open(self) -> bool:
+        """True if the last message is not answered."""
+        return self.is_open(self.sent)
+
+    def is_open(self, tag: int) -> bool:
+        """Return whether the message with this tag has no answer."""
+        return self._low < tag <= self.sent and tag not in self._ahead
+
+    def find_open(self, after: int = 0) -> Iterator[tuple[int, Batch, int]]:
+        """Yield the open messages behind a tag, oldest first: the tag, the batch, and the index in it."""
+        for entry in self._entries:
+            first = entry.last - entry.messages + 1
+            for tag in range(max(first, after + 1), entry.last + 1):
+                if self.is_open(tag):
+                    yield tag, entry.batch, tag - first
+
+    def take_refused(self) -> list[Part[Batch]]:
+        """Remove and return the nacked messages, by batch."""
+        refused = self.refused
+        self.refused = []
+        return refused
+
+    def find_unanswered(self) -> list[Part[Batch]]:
+        """Return the open messages by batch, oldest first."""
+        return list(self._open_through(self.sent))
+
+    def ack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.ack; raise a ValueError for a tag that was not published."""
+        self._check(tag)
+        if multiple:
+            self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 means all
+        elif tag == self._low + 1:
+            self._advance_low(tag)
+        elif tag > self._low:
+            self._ahead.add(tag)
+            self._advance_low(self._low)
+
+    def ack_each(self, tags: list[int]) -> None:
+        """Enter a basic.ack of each single tag; raise a ValueError for a tag that was not published."""
+        if tags:
+            self._check(max(tags))
+            low = self._low
+            self._ahead.update([tag for tag in tags if tag > low])
+            self._advance_low(low)
+
+    def nack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.nack; raise a ValueError for a tag that was not published."""
+        self._check(tag)
+        last = (tag or self.sent) if multiple else tag
+        parts = list(self._open_through(last, 0 if multiple else tag - 1))
+        # Counted before they are answered: an interruption between the two must not turn a nack into an ack.
+        self.nacked += sum(len(part.indices) for part in parts)
+        self.ack(tag, multiple=multiple)
+        for part in parts:
+            if self.refused and self.refused[-1].batch is part.batch:
+                self.refused[-1].indices.extend(part.indices)
+            else:
+                self.refused.append(part)
+
+    def _check(self, tag: int) -> None:
+        if tag > self.sent:
+            raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
+
+    def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[Batch]]:
+        after = max(after, self._low)
+        for entry in self._entries:
+            first = entry.last - entry.messages + 1
+            if first > tag:
+                return
+            if entry.last <= after:
+                continue
+            tags = range(max(first, after + 1), min(entry.last, tag) + 1)
+            if indices := [tag - first for tag in tags if tag not in self._ahead]:
+                yield Part(entry.batch, indices)
+
+    def _answer_through(self, tag: int) -> None:
+        if tag <= self._low:
+            return
+        ahead = self._ahead
+        if len(ahead) <= tag - self._low:
+            self._ahead = {answered for answered in ahead if answered > tag}
+        else:
+            ahead.difference_update(range(self._low + 1, tag + 1))
+        self._advance_low(tag)
+
+    def _advance_low(self, tag: int) -> None:
+        """Advance the low-water mark to a tag and past contiguous confirms."""
+        ahead = self._ahead
+        while tag + 1 in ahead:
+            tag += 1
+            ahead.remove(tag)
+        self._low = tag
+        self.answered = tag + len(ahead)
+        self.acked = self.answered - self.nacked
+        self.open = self.sent - self.answered
+        entries = self._entries
+        while entries and entries[0].last <= tag:
+            self.open_bytes -= entries.popleft().size
+
+
+class RowLedger(Ledger[Batch]):
+    """A ledger that names each row that the broker acks. Its batches have `numbers`, one for each message.
+
+    Attributes:
+        confirmed: the numbers of acked rows, until the user takes them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[int, int] = {}  # by delivery tag, of the open messages
+        self.confirmed: list[int] = []
+
+    def enter(self, messages: int, size: int, batch: Batch) -> None:
+        """Enter a batch as `Ledger.enter`."""
+        self._numbers.update(zip(range(self.sent + 1, self.sent + messages + 1), batch.numbers, strict=True))  # type: ignore[attr-defined]
+        super().enter(messages, size, batch)
+
+    def ack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.ack as `Ledger.ack`."""
+        first = self._low + 1 if multiple else tag
+        last = tag or self.sent
+        super().ack(tag, multiple=multiple)
+        self._confirm(range(first, last + 1))
+
+    def ack_each(self, tags: list[int]) -> None:
+        """Enter a basic.ack of each single tag as `Ledger.ack_each`."""
+        super().ack_each(tags)
+        self._confirm(tags)
+
+    def nack(self, tag: int, *, multiple: bool) -> None:
+        """Enter a basic.nack as `Ledger.nack`."""
+        confirmed = len(self.confirmed)
+        super().nack(tag, multiple=multiple)
+        del self.confirmed[confirmed:]  # it answers the messages as an ack does
+
+    def _confirm(self, tags: Iterable[int]) -> None:
+        numbers = self._numbers
+        self.confirmed += [numbers.pop(tag) for tag in tags if tag in numbers]
+
 
 _CHANNEL = 1
 _SAMPLES = 10

@@ -13,8 +13,8 @@ from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
-from rabbit_chx.amqp.replies import error_for, is_transient
+from rabbit_chx.amqp.fields import PROPERTY_FLAGS
+from rabbit_chx.amqp.frames import error_for, is_transient
 from rabbit_chx.checks import is_whole
 from rabbit_chx.connection.aio_pika_opening import (
     LOST,
@@ -28,8 +28,8 @@ from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entry_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.queue_checks import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
-from rabbit_chx.consuming.waits import start_task, wait_to_publish, wait_unless_blocked
+from rabbit_chx.consuming.session import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
+from rabbit_chx.consuming.settings import start_task, wait_to_publish, wait_unless_blocked
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -41,7 +41,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.slot_view import HandOverMarker
 
 #: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
 _REPLY_S = 30.0

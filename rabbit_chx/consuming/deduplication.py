@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from rabbit_chx.checks import check_seconds, check_whole
-from rabbit_chx.consuming.waits import waiting
+from rabbit_chx.consuming.settings import waiting
 from rabbit_chx.errors import DeduplicationError, InputError
 
 _FIRST = "the effect of its first copy: look what that waits for"

@@ -16,32 +16,40 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.delivery_limit import delivery_limit
-from rabbit_chx.amqp.replies import may_be_limit
+from rabbit_chx.amqp.exchange_types import delivery_limit
+from rabbit_chx.amqp.frames import may_be_limit
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.checks import check_name
+from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.failures import connect_timeout_error
 from rabbit_chx.connection.tokens import with_credentials
-from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
-from rabbit_chx.consuming.message import GroupMessage
+from rabbit_chx.consuming.message import GroupMessage, Turns
 from rabbit_chx.consuming.ownership import QueueOwnership
-from rabbit_chx.consuming.poison import Turns
-from rabbit_chx.consuming.queue_checks import (
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.session import (
     PRIORITIES_SINCE,
+    GroupSession,
     check_queues,
     delivered_priority,
     prefetch_of,
     queue_warnings,
+    wait_until_finished,
 )
-from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.session import GroupSession, wait_until_finished
-from rabbit_chx.consuming.settings import GroupMember, GroupQueues, QueueGroupOptions, member_of
-from rabbit_chx.consuming.undeliverable import RETRY_S, UndeliverableQueues
-from rabbit_chx.consuming.waits import CANCELLED_S, LoopWatch, start_task, wait_to_reconnect, waiting
+from rabbit_chx.consuming.settings import (
+    CANCELLED_S,
+    GroupMember,
+    GroupQueues,
+    LoopWatch,
+    QueueGroupOptions,
+    member_of,
+    start_task,
+    wait_to_reconnect,
+    waiting,
+)
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -50,16 +58,72 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.publishing import Retries
-from rabbit_chx.publishing.limits import Outage
+from rabbit_chx.publishing.options import Outage
 from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.version import missing_extra
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+    from rabbit_chx.consuming.stream_group import StreamGroupConnection
+
+# -- Finds the queue with a message that the broker cannot deliver, without I/O
+# A message of an AMQP 1.0 client may have a property that AMQP 0.9.1 does not have, of type uuid or char. The broker fails when it converts it,
+# and closes the connection (541), with the consumers of all queues. The close does not name the queue.
+#
+# So after a 541 the next session consumes the queues one after the other. A queue is left out if it was the only one that was consumed. If
+# others were, too, the last one is the first of the next session: a consumer that waited behind another member may be what got the message.
+
+#: Seconds between two trials of a queue that is left out.
+RETRY_S = 60.0
+_INTERNAL_ERROR = 541
+#: Seconds in which a queue that is consumed shows that it can be. They double after each session in which several were consumed.
+_SETTLE_S = 0.5
+_MAX_SETTLE_S = 8.0
+
+
+class _EndedSession(Protocol):
+    settle_s: float
+    consumed: list[str]
+    has_settled: bool
+
+
+class UndeliverableQueues:
+    """The queues of a member that are left out, and how its next session consumes the others.
+
+    Attributes:
+        left_out: the queues that end each connection that consumes them.
+        settle_s: seconds between two queues in the next session; 0 to consume all at once.
+        first: the queue that the next session consumes first; None for any.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: set[str] = set()
+        self.settle_s = 0.0
+        self.first: str | None = None
+
+    def on_session_ended(self, cause: RabbitChxError, session: _EndedSession) -> str | None:
+        """Learn from the error that ended a session; return the queue that is left out from now on, None for none."""
+        if cause.reply_code != _INTERNAL_ERROR or not session.consumed:
+            self.settle_s = 0.0
+            self.first = None
+            return None
+        if not session.settle_s or session.has_settled:
+            self.settle_s = _SETTLE_S
+            self.first = None
+            return None
+        last = session.consumed[-1]
+        if len(session.consumed) > 1:
+            self.settle_s = min(2 * session.settle_s, _MAX_SETTLE_S)
+            self.first = last
+            return None
+        self.left_out.add(last)
+        self.settle_s = _SETTLE_S
+        self.first = None
+        return last
+
 
 _log = logging.getLogger(__name__)
 #: So many different priorities of messages break the order.

@@ -41,9 +41,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
-from rabbit_chx.consuming.poison import Turns
+from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.slot_view import HandOverMarker
 
 #: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05

@@ -35,8 +35,7 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     Subscribe,
 )
-from rabbit_chx.consuming.settings import GroupMember, Hook
-from rabbit_chx.consuming.waits import BLOCKED_S, CANCELLED_S, call_hook, waiting
+from rabbit_chx.consuming.settings import BLOCKED_S, CANCELLED_S, GroupMember, Hook, call_hook, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     HandlerError,
@@ -44,14 +43,14 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.slots.hand_over_marker import make_consumer_tag
+from rabbit_chx.topology.slots.slot_view import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 from rabbit_chx.words import error_text, typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
     from rabbit_chx.consuming.stream_channels import StreamChannel
-    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
+    from rabbit_chx.consuming.stream_group import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.message import ShardMessage, convert_message
-from rabbit_chx.consuming.waits import wait_for_any, wait_to_reconnect, waiting
+from rabbit_chx.consuming.settings import wait_for_any, wait_to_reconnect, waiting
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -21,11 +21,10 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.installation import missing_extra
 from rabbit_chx.publishing import Retries
-from rabbit_chx.publishing.limits import Outage
-from rabbit_chx.topology.rules.plugin_objects import ShardName
-from rabbit_chx.topology.rules.shards import ShardedExchange
+from rabbit_chx.publishing.options import Outage
+from rabbit_chx.topology.rules.plugin_objects import ShardedExchange, ShardName
+from rabbit_chx.version import missing_extra
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, ConsumingConnection

@@ -26,8 +26,7 @@ import pyarrow as pa
 
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.settings import GroupReading
-from rabbit_chx.consuming.waits import LoopWatch, waiting
+from rabbit_chx.consuming.settings import GroupReading, LoopWatch, waiting
 from rabbit_chx.errors import (
     ConnectionLostError,
     DamagedChunkError,
@@ -38,17 +37,15 @@ from rabbit_chx.errors import (
 from rabbit_chx.options import check_options
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.ends import NEVER, ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.frames import (
     ConsumerUpdate,
     OffsetSpec,
     check_range,
 )
 from rabbit_chx.streams.nodes import open_any, open_at
-from rabbit_chx.streams.offsets import log_start_without_position
-from rabbit_chx.streams.progress import NEVER, DamagedReads, Progress
+from rabbit_chx.streams.options import BATCH_BYTES, BATCH_ROWS, StreamSubscription, log_start_without_position
 from rabbit_chx.streams.rows import columns_in, schema_of
-from rabbit_chx.streams.subscription import BATCH_BYTES, BATCH_ROWS, StreamSubscription
 from rabbit_chx.words import typed_error_text
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.simulation import appended_shares
 from rabbit_chx.errors import InputError
-from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.slot_layout import SlotLayout, expand_slots
-from rabbit_chx.records.live_rings import LiveRing, find_live_ring, make_ring
-from rabbit_chx.records.pending_apply import PendingApply
+from rabbit_chx.records.live_rings import LiveRing, PendingApply, find_live_ring, make_ring
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -32,13 +30,6 @@ from rabbit_chx.topology.modulus import (
     order_partitions,
     share_moved,
 )
-from rabbit_chx.topology.objects.changes import (
-    FieldChange,
-    NamedObject,
-    PlannedChange,
-    TopologyObject,
-    fields_between,
-)
 from rabbit_chx.topology.objects.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -49,6 +40,13 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     list_onward,
 )
+from rabbit_chx.topology.objects.schema import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+    fields_between,
+)
 from rabbit_chx.topology.rules.arguments import fields_for
 from rabbit_chx.topology.rules.plugin_objects import (
     find_kept_shards,
@@ -58,6 +56,7 @@ from rabbit_chx.topology.rules.plugin_objects import (
     with_links,
 )
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.words import grouped
 
 DifferenceKind: TypeAlias = Literal["missing", "unexpected", "different", "order"]
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; one of a

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from rabbit_chx.analysis.simulation import appended_shares
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import Comparison, find_super_streams
-from rabbit_chx.planning.movement import Moment, MovementCounter
 from rabbit_chx.planning.proposals import (
     MOST_SLOTS,
     SLOTS_EACH,
@@ -23,35 +22,36 @@ from rabbit_chx.planning.proposals import (
     proposals_of,
     slots_as_written,
 )
-from rabbit_chx.planning.resuming import members_after, repeat_steps
 from rabbit_chx.planning.ring_plan import (
     KeyMapPlan,
+    Moment,
     Movement,
+    MovementCounter,
     RingProposal,
     RingSteps,
     apply_steps,
     find_best_steps,
     make_step,
+    members_after,
+    repeat_steps,
     unbind_all,
 )
-from rabbit_chx.records.evidence import evidence_of
 from rabbit_chx.records.live_rings import (
     LiveRing,
+    PendingApply,
+    evidence_of,
     find_live_ring,
     make_ring,
     may_have_publishers,
     may_keep_buckets,
 )
-from rabbit_chx.records.pending_apply import PendingApply
 from rabbit_chx.routing import Destination, ExchangeRef, Release
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.bindings import Place, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
-from rabbit_chx.topology.objects.changes import PlannedChange
 from rabbit_chx.topology.objects.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -60,6 +60,7 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
+from rabbit_chx.topology.objects.schema import PlannedChange
 from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
 

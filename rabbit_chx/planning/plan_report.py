@@ -7,22 +7,27 @@ from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
 
-from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.findings import Finding, place_text, refusals_as_json
 from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
-from rabbit_chx.analysis.wording import place_text, refusals_as_json
-from rabbit_chx.grouping import grouped
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
-from rabbit_chx.rendering.document import Block, Data, Document, Facts, Line, Lines, Section, Table
-from rabbit_chx.rendering.table import TableColumn
+from rabbit_chx.rendering.document import (
+    Block,
+    Data,
+    Document,
+    Facts,
+    Line,
+    Lines,
+    Section,
+    Table,
+    TableColumn,
+)
 from rabbit_chx.result_fields import to_json
-from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain
-from rabbit_chx.topology.objects.changes import FieldChange, PlannedChange
+from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain, toml_value
 from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.objects.ranges import expand, fold, fold_names
-from rabbit_chx.topology.objects.schema import SCHEMA
-from rabbit_chx.topology.objects.toml_values import toml_value
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.topology.objects.schema import SCHEMA, FieldChange, PlannedChange
+from rabbit_chx.words import grouped, listed, percent, plural
 
 _SHOW_ALL = "--all shows them"
 _FOLDED_ROWS = 20

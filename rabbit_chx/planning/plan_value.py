@@ -46,20 +46,17 @@ from operator import itemgetter
 from typing import Any
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
-from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.analysis.wording import refusals_as_json
+from rabbit_chx.analysis.findings import Finding, refusals_as_json
 from rabbit_chx.checks import check_share
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import RECORD_CONDITION, Ground
+from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, Ground, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects.changes import NamedObject, PlannedChange
 from rabbit_chx.topology.objects.objects import BindingDefinition
+from rabbit_chx.topology.objects.schema import NamedObject, PlannedChange
 from rabbit_chx.words import listed, percent, plural
 
 #: The text for a slot that does not have exactly one queue.

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, permutations
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.planning.movement import MovementCounter
 from rabbit_chx.planning.ring_plan import (
     Movement,
+    MovementCounter,
     RingProposal,
     count_kept_members,
     find_best_steps,
@@ -23,7 +23,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.slots.owners import SlotNames, assign_owners
+from rabbit_chx.topology.slots.slot_view import SlotNames, assign_owners
 from rabbit_chx.words import percent
 
 #: The most members of which all orders are tried.

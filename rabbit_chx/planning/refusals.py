@@ -11,22 +11,15 @@ from typing import TypeAlias
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.command_texts import command_text, exchange_argument, first_command
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan
-from rabbit_chx.records.evidence import Means, evidence_of
+from rabbit_chx.records.live_rings import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.argument_table import unsendable
-from rabbit_chx.topology.objects.changes import (
-    FieldChange,
-    NamedObject,
-    PlannedChange,
-    TopologyObject,
-)
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
@@ -37,14 +30,20 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.objects.schema import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+)
 from rabbit_chx.topology.rules.arguments import (
     FEDERATION_SETTINGS,
     fields_for,
     limit_faults,
+    policy_in_the_way,
 )
 from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
-from rabbit_chx.topology.rules.policies import policy_in_the_way
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.words import command_text, exchange_argument, first_command, listed, percent, plural
 
 #: The options that permit what is refused otherwise.
 _DELETE = "--allow delete"

@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
-from rabbit_chx.grouping import grouped
 from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology.objects.changes import fields_between
 from rabbit_chx.topology.objects.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
@@ -28,9 +26,10 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.rules.policies import alternate_of
-from rabbit_chx.topology.slots.owners import SlotNames, assign_owners, pin_members
-from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.topology.objects.schema import fields_between
+from rabbit_chx.topology.rules.arguments import alternate_of
+from rabbit_chx.topology.slots.slot_view import SlotNames, assign_owners, pin_members, view_slots
+from rabbit_chx.words import grouped
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology

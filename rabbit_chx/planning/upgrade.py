@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
+from rabbit_chx.analysis.findings import finding_as_json
 from rabbit_chx.analysis.report_parts import matrix_table
-from rabbit_chx.analysis.wording import finding_as_json
-from rabbit_chx.command_texts import apply_text, command_text, exchange_argument
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.grouping import grouped
+from rabbit_chx.planning.plan import with_release
 from rabbit_chx.planning.refusals import apply_fix
-from rabbit_chx.planning.targets import with_release
 from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import (
@@ -24,16 +22,14 @@ from rabbit_chx.routing import (
     Release,
     rules,
 )
-from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import AS_LISTED
+from rabbit_chx.routing.bindings import AS_LISTED, Flows, weight_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.rules.reach import transient_destinations
-from rabbit_chx.words import percent
+from rabbit_chx.words import apply_text, command_text, exchange_argument, grouped, percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
 #: ``unknown``: no rule determines whether keys move.

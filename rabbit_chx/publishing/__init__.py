@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
-from rabbit_chx.publishing.ids import stable_ids
-from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
+from rabbit_chx.publishing.batches import stable_ids
+from rabbit_chx.publishing.encoder import MessageProperties, PropertyColumns
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher

@@ -29,23 +29,84 @@ of the messages is passed to the `Outcomes`: counts, or an outcome for each mess
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.amqp.frames import is_transient
 from rabbit_chx.connection.failures import interruption, use_after_close_error
 from rabbit_chx.connection.session import OpenConnection
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing.closes import close_error, describe_row, find_named, is_close, is_of_exchange
 from rabbit_chx.publishing.encoder import Encoder, Rows
-from rabbit_chx.publishing.limits import Outage, ProgressTimeout
-from rabbit_chx.publishing.options import Limits, Retries
-from rabbit_chx.publishing.outcomes import LOST, Outcomes, RowBatch, Source
-from rabbit_chx.publishing.publish_report import PublishReport, Tally, refusal_error
-from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Steps
+from rabbit_chx.publishing.options import Limits, Outage, ProgressTimeout, Retries
+from rabbit_chx.publishing.publish_report import (
+    LOST,
+    Outcomes,
+    PublishReport,
+    RowBatch,
+    Source,
+    Tally,
+    close_error,
+    describe_row,
+    find_named,
+    is_close,
+    is_of_exchange,
+    refusal_error,
+)
+
+# -- The steps of an operation of a delivery, which a publisher executes with `drive`
+
+
+class Open(NamedTuple):
+    """Close the current connection, if any, and open another; the answer is the connection."""
+
+    settings: ConnectionSettings
+
+
+class Close(NamedTuple):
+    """Close the current connection."""
+
+
+class Poll(NamedTuple):
+    """Send queued frames, and receive frames for at most `wait_s` seconds.
+
+    Attributes:
+        until_open: wait until at most this many messages are open or the broker refuses one; None for one round.
+    """
+
+    wait_s: float
+    until_open: int | None = None
+
+
+class Sleep(NamedTuple):
+    """Wait some seconds without a connection."""
+
+    seconds: float
+
+
+Step: TypeAlias = Open | Close | Poll | Sleep
+Steps: TypeAlias = Generator[Step, OpenConnection | None, None]
+
+
+def drive(steps: Steps, do: Callable[[Step], OpenConnection | None]) -> None:
+    """Execute the steps of an operation. A RabbitChxError of `do` is thrown into the operation; any other exception closes it."""
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = do(step)
+                except RabbitChxError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration:
+            return
+
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
 from operator import add, index
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypedDict, TypeVar
 
+from rabbit_chx.amqp.fields import PROPERTY_FLAGS, encode_headers
 from rabbit_chx.amqp.frames import (
     FRAME_END,
     FRAME_OVERHEAD,
@@ -24,7 +25,6 @@ from rabbit_chx.amqp.frames import (
     publish_head,
     split_body,
 )
-from rabbit_chx.amqp.header_table import PROPERTY_FLAGS, encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR, short_string, similar, too_long
 from rabbit_chx.errors import InputError, RowError
 
@@ -452,3 +452,51 @@ class Encoder:
             properties,
             map(self._body_head.__getitem__, body_lengths),
         )
+
+
+# -- Types of message properties, so that a type checker finds a misspelt name or a value of another type
+
+
+#: Headers by name, or pairs; a value is an `AmqpField`, or a Python value that a client hands out.
+Headers: TypeAlias = Mapping[str, object] | Iterable[tuple[str, object]]
+_Text: TypeAlias = str | bytes
+_TextColumn: TypeAlias = Iterable[_Text | None]
+_NumberColumn: TypeAlias = Iterable[int | None]
+
+
+class MessageProperties(TypedDict, total=False):
+    """The properties of a message. None is the publisher's own value, if any."""
+
+    content_type: _Text | None
+    content_encoding: _Text | None
+    headers: Headers | None
+    delivery_mode: int | None
+    priority: int | None
+    correlation_id: _Text | None
+    reply_to: _Text | None
+    expiration: _Text | None
+    message_id: _Text | None
+    timestamp: int | datetime | None
+    type: _Text | None
+    user_id: _Text | None
+    app_id: _Text | None
+    cluster_id: _Text | None
+
+
+class PropertyColumns(TypedDict, total=False):
+    """Columns of properties, with one value for each message."""
+
+    content_type: _TextColumn
+    content_encoding: _TextColumn
+    headers: Iterable[Headers | None]
+    delivery_mode: _NumberColumn
+    priority: _NumberColumn
+    correlation_id: _TextColumn
+    reply_to: _TextColumn
+    expiration: _TextColumn
+    message_id: _TextColumn
+    timestamp: Iterable[int | datetime | None]
+    type: _TextColumn
+    user_id: _TextColumn
+    app_id: _TextColumn
+    cluster_id: _TextColumn

@@ -3,17 +3,224 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from rabbit_chx.amqp.frames import Return
-from rabbit_chx.connection.session import OpenConnection
-from rabbit_chx.errors import BrokerRefusedError, PublishError, RabbitChxError
+from rabbit_chx.connection.session import Ledger, OpenConnection
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    ChannelClosedError,
+    ConnectionLostError,
+    MismatchError,
+    PublishError,
+    RabbitChxError,
+)
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.outcomes import RowBatch
-from rabbit_chx.publishing.returns import Returns
 from rabbit_chx.words import with_counts
+
+# -- What a delivery and the owner of its messages tell each other: where messages come from, and what becomes of them
+
+#: The doubt of messages whose connection was lost, or closed over another message behind them.
+LOST = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBatch:
+    """Messages that are sent together. The ledger returns the batch with its refused and unanswered messages.
+
+    Attributes:
+        numbers: the number of each message in its report.
+        refusals: refusals by the broker without a confirm of another message in between.
+        due: the time of the next attempt after a refusal, in seconds of a monotonic clock.
+        acked: messages that the broker had confirmed in all at the last refusal.
+        closes: how often the broker closed the channel or the connection while these messages were open.
+        losses: how often a connection was lost while this message was open alone.
+        is_processed: whether the channel has once processed this message without closing over it; its confirm is missing.
+        doubt: None unless a connection ended without an answer for these messages. Then they may be in a queue: the reply code of the close,
+            which may have been over one of them or one before it, or `LOST`.
+    """
+
+    rows: Rows
+    numbers: Sequence[int]
+    refusals: int = 0
+    due: float = 0.0
+    acked: int = 0
+    closes: int = 0
+    losses: int = 0
+    is_processed: bool = False
+    doubt: int | None = None
+
+    @property
+    def may_be_stored(self) -> bool:
+        """True if a queue may have these messages from before: of an exchange with several queues, also after a refusal."""
+        return self.doubt is not None or self.refusals > 0
+
+    def pick(self, indices: Sequence[int]) -> RowBatch:
+        """Return the messages with these indices."""
+        return replace(self, rows=self.rows.pick(indices), numbers=[self.numbers[i] for i in indices])
+
+
+class Outcomes(Protocol):
+    """What becomes of the messages of a delivery: a `Tally` counts them, `OutboxRows` gives each message its own outcome."""
+
+    @property
+    def may_end(self) -> bool:
+        """True if a delivery need not replace a lost connection: nothing is open, and later messages have another delivery."""
+
+    def attach(self, connection: OpenConnection) -> None:
+        """Note the confirms and returns of this connection from now on. It has no message."""
+
+    def settle(self) -> None:
+        """Give the messages that were confirmed since the last call their outcome."""
+
+    def pending(self, batch: RowBatch) -> RowBatch | None:
+        """Return the messages that still wait for their outcome; None without one."""
+
+    def refusals(self, batch: RowBatch, acked: int) -> int:
+        """Return the earlier refusals of these messages that count; `acked` are the messages that the broker has confirmed in all."""
+
+    def refuse(self, batch: RowBatch) -> None:
+        """Note messages that the broker finally refused with basic.nack."""
+
+    def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
+        """Note messages that are not sent again after a close by the broker.
+
+        Args:
+            closed: the message that the broker closed the channel or the connection over, then those to the same refused exchange.
+            cause: the close.
+            error: the close, with the name of the first message.
+        """
+
+
+class Source(Protocol):
+    """Messages that other threads hand over, which `Delivery.serve` sends."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if there are no messages, and never will be."""
+
+    def is_due(self) -> bool:
+        """Return whether messages wait that should be sent now."""
+
+    def take(self) -> RowBatch | None:
+        """Take the next messages; None without one."""
+
+    def idle_s(self, longest_s: float, *, may_send: bool) -> float:
+        """Return the seconds of the next poll: at most `longest_s` while messages are open, and until messages are due if they may be sent."""
+
+
+# -- Closes by the broker that are about a message: what they concern, and the error of the message. Pure functions
+
+
+def describe_row(batch: RowBatch) -> str:
+    """Return the number and the routing key of a message, for an error."""
+    key = batch.rows.keys[0].decode(errors="backslashreplace")
+    return f"row {batch.numbers[0]} (routing key {key!r:.80})"
+
+
+def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
+    """Return the error for a message, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
+
+    A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.
+    """
+    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) not in (
+        BrokerRefusedError,
+        MismatchError,
+    )
+    kind = type(cause) if is_telling else ChannelClosedError
+    message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
+    return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
+
+
+def find_named(
+    cause: RabbitChxError, rows: Sequence[RowBatch], passed: AbstractSet[bytes | None]
+) -> int | None:
+    """Return the index of the message that closed the channel, if the text of the close names one; all are single, in order.
+
+    `passed` are the exchanges that have taken a message on this connection. A message to another exchange closes the channel if it is the
+    first one to it. If an exchange is deleted later, the close may be over any message to it: only the last one is surely in no queue.
+    A channel asks for a permission once (rabbit_channel.erl, check_topic_authorisation/5), and the limit of a body does not change.
+    """
+    named = [index for index, batch in enumerate(rows) if _names_row(cause, batch.rows)]
+    if not named:
+        return None
+    exchanges = rows[named[0]].rows.exchanges
+    is_deleted = is_of_exchange(cause) and exchanges is not None and exchanges[0] in passed
+    return named[-1 if is_deleted else 0]
+
+
+def _names_row(cause: RabbitChxError, row: Rows) -> bool:
+    """Return whether the text of a close names this message: its exchange and key, or the size of its body.
+
+    rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.
+    """
+    text = str(cause)
+    if cause.reply_code == 406:
+        return f"message size {len(row.bodies[0])} is larger" in text
+    if row.exchanges is None or cause.reply_code not in (403, 404):
+        return False
+    exchange, key = (names[0].decode(errors="replace") for names in (row.exchanges, row.keys))
+    return f"exchange '{exchange}' " in text and (is_of_exchange(cause) or f"topic '{key}' " in text)
+
+
+def is_close(cause: RabbitChxError) -> bool:
+    """Return whether the broker closed the channel or the connection, and may have done so because of a message."""
+    return cause.reply_code is not None and not isinstance(cause, ConnectionLostError)
+
+
+def is_of_exchange(cause: RabbitChxError) -> bool:
+    """Return whether a close concerns every message to the exchange: it is missing, internal, or not permitted."""
+    return cause.reply_code == 404 or (cause.reply_code == 403 and "access to topic" not in str(cause))
+
+
+# -- Which message the broker returned. A return carries no delivery tag. No I/O, no clock
+
+
+class Returns:
+    """Finds the returned messages of one connection among its open ones.
+
+    Exchange, key, properties and body are compared. RabbitMQ returns messages in the order of their publishing: rabbitmq-server v4.3.6,
+    rabbit_channel.erl, deliver_to_queues/3. Of two equal messages either may be the one that was returned; no program can tell them apart.
+    """
+
+    def __init__(self, ledger: Ledger[RowBatch]) -> None:
+        self._ledger = ledger
+        self._last = 0  # the highest tag of a returned message
+        self._found: dict[int, tuple[RowBatch, int]] = {}  # by tag, with the index in the batch
+
+    def find(self, returned: Return, properties: bytes, body: bytes) -> tuple[RowBatch, int] | None:
+        """Return the batch of a returned message, and its number; None if no open message is equal."""
+        ledger = self._ledger
+        if len(self._found) > 2 * ledger.open + 100:
+            self._found = {tag: row for tag, row in self._found.items() if ledger.is_open(tag)}
+        for after, is_exact in (
+            (self._last, True),
+            (self._last, False),  # the broker may add headers: message interceptors
+            (0, False),
+        ):
+            for tag, batch, index in ledger.find_open(after):
+                rows = batch.rows
+                if (
+                    tag not in self._found
+                    and rows.bodies[index] == body
+                    and rows.keys[index] == returned.key
+                    # Messages without their own exchange or properties have those of the publisher.
+                    and (rows.exchanges is None or rows.exchanges[index] == returned.exchange)
+                    and (not is_exact or rows.properties is None or rows.properties[index] == properties)
+                ):
+                    self._found[tag] = batch, index
+                    self._last = max(self._last, tag)
+                    return batch, batch.numbers[index]
+        return None
+
+    def find_unanswered(self) -> list[tuple[RowBatch, int]]:
+        """Return the returned messages without an ack, each by its batch and its number. They are sent again after a loss."""
+        found = self._found.items()
+        return [(batch, batch.numbers[index]) for tag, (batch, index) in found if self._ledger.is_open(tag)]
+
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0

@@ -3,31 +3,224 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rabbit_chx.checks import similar
-from rabbit_chx.command_texts import apply_text, command_text, exchange_argument
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.records.evidence import Means, evidence_of
-from rabbit_chx.records.mark import why_foreign
-from rabbit_chx.records.ring_records import RingRecord, changes_since
-from rabbit_chx.routing import Destination, HashRing, Release
-from rabbit_chx.routing.bindings import Place
-from rabbit_chx.routing.ground import AS_LISTED
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
+from rabbit_chx.records.ring_records import (
+    Mark,
+    RingRecord,
+    changes_since,
+    record_content,
+    record_in,
+    record_name,
+    seal,
+    unseal,
+    why_foreign,
+    why_void,
+)
+from rabbit_chx.routing import Binding, Destination, HashRing, Release
+from rabbit_chx.routing.bindings import AS_LISTED, Ground, Place, destination_from_json, place_to_json
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
+    MARK,
     ExchangeDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.own_names import MARK
-from rabbit_chx.words import listed
+from rabbit_chx.words import apply_text, command_text, exchange_argument, listed
+
+# -- An apply that has begun: what the broker keeps of it until it ends. Values, without I/O
+# It is stored once, in the arguments of an exchange that is made before the first change and deleted after the last one, with the steps of each
+# ring and the record of the ring before. Nobody stores how far the apply got: until it ends, the order of these rings is not determined. The
+# same file repeats it from its first step. The plan of that has the same checksum, and counts shares from before the first change.
+
+_FORMAT = "rabbit-chx/apply"
+_FORMAT_VERSION = 4
+#: The fields of the movement of a key map: after each step the shares of keys that have moved, and that are lost; `unknown`; `transient_share`.
+PlannedMovement: TypeAlias = tuple[tuple[tuple[float, float], ...], str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSteps:
+    """The change of a ring as an apply planned it.
+
+    Attributes:
+        record: the ring before the first change, with the number before that of the record that the apply will store.
+        steps: its binds (True) and unbinds, in order.
+        early: the number of steps before objects are replaced.
+        way: how the ring is changed.
+    """
+
+    record: RingRecord
+    steps: tuple[tuple[bool, Binding], ...]
+    early: int
+    way: Any  # a Way of planning
+
+    @property
+    def before(self) -> HashRing:
+        """The ring before the first change, with what was known of it."""
+        return replace(self.record.ring, ground=Ground(self.record.origin))
+
+    def followed_by(self, record: RingRecord) -> RingRecord:
+        """Return a later record of the ring."""
+        return replace(record, number=self.record.number + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApply:
+    """An apply that has begun.
+
+    Attributes:
+        file: the digest of the wanted topology, the cluster and the vhost.
+        checksum: the checksum of the plan.
+        written: the time of its begin, in ISO 8601 and UTC.
+        writer: the user, the host and the program.
+        changes: the changes of the plan, as texts.
+        rings: the rings that change, by their exchanges.
+        movements: the keys that move in each key map, by its exchange.
+    """
+
+    file: str
+    checksum: str
+    written: str
+    writer: str
+    changes: tuple[str, ...]
+    rings: Mapping[str, PlannedSteps]
+    movements: Mapping[str, PlannedMovement]
+
+    def __str__(self) -> str:
+        return f"the apply of {self.written} by {self.writer}"
+
+    def has_ended(self, records: Mapping[str, RingRecord]) -> bool:
+        """Return True if all its rings have the records that are stored at its end, or later ones. An import may have brought it back."""
+        return bool(self.rings) and all(
+            name in records and records[name].number > planned.record.number
+            for name, planned in self.rings.items()
+        )
+
+
+def pending_arguments(pending: PendingApply, frame_max: int) -> dict[str, Any] | None:
+    """Return the arguments of the exchange; None if they do not fit into a frame of so many bytes."""
+    rings = {
+        name: [
+            record_content(ring.record),
+            [[is_bind, place_to_json(place), key] for is_bind, (place, key) in ring.steps],
+            ring.early,
+            ring.way,
+        ]
+        for name, ring in pending.rings.items()
+    }
+    about = pending.file, pending.checksum, pending.written, pending.writer
+    content = [*about, pending.changes, rings, dict(pending.movements)]
+    return seal(_FORMAT, _FORMAT_VERSION, {}, content, frame_max)
+
+
+def read_pending(arguments: Mapping[str, Any]) -> PendingApply | None:
+    """Return the apply in the arguments of an exchange; None if they are of another format, or damaged."""
+    try:
+        content = unseal(_FORMAT, _FORMAT_VERSION, "an apply", arguments)
+        file, checksum, written, writer, changes, rings, movements = content
+        return PendingApply(
+            str(file),
+            str(checksum),
+            str(written),
+            str(writer),
+            tuple(map(str, changes)),
+            {str(name): _ring_of(*ring) for name, ring in rings.items()},
+            {
+                str(name): (tuple((float(moved), float(lost)) for moved, lost in moments), unknown, transient)
+                for name, (moments, unknown, transient) in movements.items()
+            },
+        )
+    except (RabbitChxError, ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return None
+
+
+def _ring_of(record: Any, steps: Any, early: Any, way: Any) -> PlannedSteps:
+    bindings = ((is_bind is True, (destination_from_json(place), str(key))) for is_bind, place, key in steps)
+    return PlannedSteps(record_in(record), tuple(bindings), int(early), str(way))
+
+
+# -- What shows the order of the rings of a broker: records, the mark that proves them, and what its user may do
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How the user of a broker may learn the order of a ring and keep it, beside ``rabbitmqctl``.
+
+    Attributes:
+        can_trace: True if the user has the tag ``administrator``, which tracing takes.
+        voids: the policies because of which no record lasts, in words; empty if one may last.
+    """
+
+    can_trace: bool = False
+    voids: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows the order of the rings of a broker.
+
+    Attributes:
+        records: the records of rings, by the exchanges that they are about.
+        damaged: what is wrong with the records that cannot be read, by their names.
+        pending: the apply that has begun and not ended.
+        mark: the mark of the vhost, which proves the records.
+        is_administrator: True if the user has the tag ``administrator``, which tracing takes.
+    """
+
+    records: Mapping[str, RingRecord] = field(default_factory=dict, hash=False)
+    damaged: Mapping[str, str] = field(default_factory=dict, hash=False)
+    pending: PendingApply | None = None
+    mark: Mark = field(default_factory=Mark)
+    is_administrator: bool = False
+
+    @property
+    def means(self) -> Means:
+        """How the user may learn the order of a ring."""
+        return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
+
+    def steps_of(self, exchange: str) -> PlannedSteps | None:
+        """Return the steps of a ring that may not all be done; None if it has none, or a record that was stored since the begin."""
+        planned = None if self.pending is None else self.pending.rings.get(exchange)
+        record = self.records.get(exchange)
+        is_over = planned and record and record.number >= planned.record.number
+        return None if is_over else planned
+
+    def about(self, exchange: str) -> tuple[object, ...]:
+        """Return what is kept of a ring: to see whether it changes."""
+        name = record_name(exchange)
+        return self.records.get(exchange), self.damaged.get(name), self.steps_of(exchange)
+
+    def proves(self, exchange: str, ring: HashRing, bound: Iterable[RingMember]) -> bool:
+        """Return True if the record of an exchange proves its ring, so that it is known without a ring source."""
+        record = self.records.get(exchange)
+        if record is None or self.steps_of(exchange) is not None or record.ring.buckets != ring.buckets:
+            return False
+        return not why_void(record, bound, ring.release, self.mark)
+
+    def following(self, record: RingRecord) -> RingRecord:
+        """Return a new record of a ring with the number after the former one, or after that which an apply that has not ended keeps."""
+        former = self.records.get(record.exchange)
+        planned = self.steps_of(record.exchange)
+        if planned is not None:
+            return planned.followed_by(record)
+        if former is None:
+            return record
+        return replace(record, number=former.number + 1)
+
+
+def evidence_of(live: LiveTopology) -> Evidence:
+    """Return what shows the order of the rings of a broker."""
+    found = live.facts.evidence
+    return found if isinstance(found, Evidence) else Evidence()
 
 
 class LiveRing(NamedTuple):

@@ -5,20 +5,322 @@ A part knows its name in JSON, its form for people, or both.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 from typing import Any, TypeAlias
 
-from rabbit_chx.rendering.pictures import Picture
-from rabbit_chx.rendering.table import TableColumn
-from rabbit_chx.result_fields import (
-    Shown,
-    described,
-    document,
-    is_empty,
-    json_row,
-    to_json,
-)
+from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
+
+# -- Pictures of a table, for a renderer that can draw: a strip, bars, flows, a grid. Each is what the table says, for the eye
+# Names are those of places; an empty name is a place that keeps nothing. Shares are from 0 to 1.
+
+#: The most bars, and the most places on a side of flows. The table has them all.
+MOST_BARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Places of equal width in order, such as the buckets of a ring.
+
+    Attributes:
+        title: what is drawn.
+        places: the name of each place.
+        notes: what is known about a name, such as its share.
+    """
+
+    title: str
+    places: Sequence[str]
+    notes: Mapping[str, str]
+
+    def runs(self) -> Iterator[tuple[str, int, int]]:
+        """Yield neighbours of one name as one: the name, the first place, and the number of places."""
+        start = 0
+        for name, run in groupby(self.places):
+            width = sum(1 for _ in run)
+            yield name, start, width
+            start += width
+
+    def names(self) -> Iterable[str]:
+        """Return the names that are drawn, each once."""
+        return dict.fromkeys(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share.
+
+    Attributes:
+        name: who has it.
+        share: the share.
+        ideal: the share that it should be.
+        real: the share of the traffic; None if it is not known.
+    """
+
+    name: str
+    share: float
+    ideal: float
+    real: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Shares beside each other, the first `MOST_BARS` of them."""
+
+    title: str
+    bars: Sequence[Bar]
+
+    def names(self) -> Iterable[str]:
+        """Return the names that are drawn."""
+        return [bar.name for bar in self.bars[:MOST_BARS]]
+
+    def scale(self) -> float:
+        """Return the largest share that is drawn; 1 if all are 0."""
+        drawn = [value for bar in self.bars[:MOST_BARS] for value in (bar.share, bar.ideal, bar.real or 0.0)]
+        return max(drawn, default=0.0) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A flow as an area between two strips. Its edges are shares from the left."""
+
+    source: str
+    target: str
+    share: float
+    top: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlowDiagram:
+    """What moves between the places of two moments.
+
+    Attributes:
+        title: what is drawn.
+        headline: the share that moves, in large letters, and what it is a share of.
+        amounts: the share of each way, also of what stays; empty: there are more than one can follow.
+    """
+
+    title: str
+    headline: tuple[str, str]
+    amounts: Mapping[tuple[str, str], float]
+
+    def names(self) -> Iterable[str]:
+        """Return the names that are drawn, each once."""
+        return dict.fromkeys((*self.before(), *self.after()))
+
+    def before(self) -> dict[str, float]:
+        """Return the share of each place before."""
+        return self._totals(0)
+
+    def after(self) -> dict[str, float]:
+        """Return the share of each place after: those of before in their order, then the new ones."""
+        totals = self._totals(1)
+        kept = {name: totals[name] for name in self.before() if name in totals}
+        return kept | totals
+
+    def bands(self) -> list[Band]:
+        """Return the flows as areas."""
+        tops, bottoms = (
+            dict(zip(totals, accumulate(totals.values(), initial=0.0), strict=False))
+            for totals in (self.before(), self.after())
+        )
+        placed: list[Band] = []
+        for source in self.before():
+            for target in self.after():
+                if share := self.amounts.get((source, target), 0.0):
+                    placed.append(Band(source, target, share, tops[source], bottoms[target]))
+                    tops[source] += share
+                    bottoms[target] += share
+        return placed
+
+    def _totals(self, side: int) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for way, share in self.amounts.items():
+            totals[way[side]] = totals.get(way[side], 0.0) + share
+        return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a grid.
+
+    Attributes:
+        label: its name.
+        name: who has it.
+        depth: how full it is, from 0 to 1; None if it is not known.
+    """
+
+    label: str
+    name: str
+    depth: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of equal size in order, such as slots."""
+
+    title: str
+    cells: Sequence[Cell]
+
+    def names(self) -> Iterable[str]:
+        """Return the names that are drawn, each once."""
+        return dict.fromkeys(cell.name for cell in self.cells)
+
+
+Picture: TypeAlias = "Strip | Bars | FlowDiagram | Grid"
+
+
+# -- Tables as text, for a terminal or a file
+
+#: The width for output that is not a terminal, so that nothing is cut or folded.
+WIDE = 100_000
+_LEAST_TEXT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column.
+
+    Attributes:
+        heading: the text above the column.
+        numeric: whether the cells are numbers, which are aligned to the right and never folded.
+        code: whether the cells are names and values, which Markdown shows as code.
+    """
+
+    heading: str
+    numeric: bool = True
+    code: bool = False
+
+
+def render_table(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[object]],
+    total: Sequence[object] = (),
+    *,
+    width: int = WIDE,
+    encoding: str = "utf-8",
+) -> str:
+    """Return a table as text; whole numbers get thousands separators.
+
+    Args:
+        columns: the columns, left to right.
+        rows: the cells of each row, one for each column.
+        total: the cells of a last row; empty for none.
+        width: the width in characters to fit into; text is folded, numbers are not.
+        encoding: the encoding of the output; characters that it lacks are escaped.
+    """
+    head, *cells = _texts(columns, rows, total, encoding)
+    widths = _natural_widths([head, *cells])
+    excess = _total_width(widths) - width
+    while excess > 0:
+        i = max(
+            (i for i, column in enumerate(columns) if not column.numeric),
+            key=widths.__getitem__,
+            default=None,
+        )
+        if i is None or widths[i] <= max(_LEAST_TEXT, cell_width(head[i])):
+            break
+        widths[i] -= 1
+        excess -= 1
+    rule = "─" if printable("─", encoding) == "─" else "-"
+    lines = [*_align(columns, head, widths), f" {rule * (sum(widths) + 3 * (len(widths) - 1))}"]
+    for row in cells:
+        lines += _align(columns, row, widths)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def table_width(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[object]],
+    total: Sequence[object] = (),
+    encoding: str = "utf-8",
+) -> int:
+    """Return the width in characters of a table without folded cells; `columns`, `rows`, `total` and `encoding` are as in `render_table`."""
+    return _total_width(_natural_widths(_texts(columns, rows, total, encoding)))
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal `text` takes: two for a wide East Asian character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def _texts(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
+) -> list[list[str]]:
+    head = [printable(column.heading, encoding) for column in columns]
+    return [
+        head,
+        *([_cell(value, encoding) for value in row] for row in (*rows, *([total] if total else []))),
+    ]
+
+
+def _natural_widths(texts: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_width, column)) for column in zip(*texts, strict=True)]
+
+
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + 3 * (len(widths) - 1) + 2
+
+
+def _align(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of a row: several if a text is folded."""
+    folded = [
+        [text.rstrip()] if column.numeric else _fold(text, width)
+        for column, text, width in zip(columns, row, widths, strict=True)
+    ]
+    for i in range(max(map(len, folded), default=0)):
+        padded = []
+        for column, texts, width in zip(columns, folded, widths, strict=True):
+            text = texts[i] if i < len(texts) else ""
+            space = " " * (width - cell_width(text))
+            padded.append(space + text if column.numeric else text + space)
+        yield f" {'   '.join(padded)}"
+
+
+def _fold(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most this width, between words where that is possible."""
+    if cell_width(text) <= width:
+        return [text]
+    lines = []
+    line = ""
+    for word in re.findall(r"\s*\S+", text):
+        if line and cell_width(line + word) > width:
+            lines.append(line)
+            line = word.lstrip()
+        else:
+            line += word
+        while cell_width(line) > width:
+            size = next(n for n in range(len(line), 0, -1) if cell_width(line[:n]) <= width)
+            lines.append(line[:size])
+            line = line[size:]
+    return [*lines, line]
+
+
+def _cell(value: object, encoding: str) -> str:
+    return f"{value:,}" if isinstance(value, int) else printable(str(value), encoding)
+
+
+def printable(text: str, encoding: str = "utf-8") -> str:
+    """Return the text with control characters escaped, because a name may contain terminal sequences.
+
+    Args:
+        text: any text.
+        encoding: the encoding of the output; characters that it lacks are escaped too.
+    """
+    if not text.isprintable():
+        text = "".join(
+            char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+            for char in text
+        )
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,23 @@ stretch to any width; what they show is in their tooltips, in the legend and in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering.document import Document, Facts, Table
-from rabbit_chx.rendering.output import Output, find_code, unfold, write_utf8
-from rabbit_chx.rendering.pictures import MOST_BARS
-from rabbit_chx.rendering.table import printable
+from rabbit_chx.rendering.document import MOST_BARS, Document, Facts, Table, printable
+from rabbit_chx.rendering.output import (
+    ConsoleOutput,
+    JsonOutput,
+    MarkdownOutput,
+    Output,
+    PrometheusOutput,
+    find_code,
+    unfold,
+    write_utf8,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -76,7 +83,7 @@ def environment(*packages: str) -> Environment:
     Raises:
         MissingExtraError: Jinja2 is not installed.
     """
-    from rabbit_chx.installation import missing_extra
+    from rabbit_chx.version import missing_extra
     from rabbit_chx.words import percent
 
     try:
@@ -113,3 +120,16 @@ def environment(*packages: str) -> Environment:
 
 def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
+
+
+# -- The forms of a document, by the name that a user types
+
+
+#: The formats by name, in the order of the help.
+FORMATS: Mapping[str, type[Output]] = {
+    "table": ConsoleOutput,
+    "json": JsonOutput,
+    "markdown": MarkdownOutput,
+    "html": HtmlOutput,
+    "prometheus": PrometheusOutput,
+}

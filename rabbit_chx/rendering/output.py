@@ -17,9 +17,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal, TextIO
 
-from rabbit_chx.command_texts import COMMAND
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.document import (
+    WIDE,
     Batch,
     Data,
     Document,
@@ -30,9 +30,14 @@ from rabbit_chx.rendering.document import (
     Part,
     Section,
     Table,
+    TableColumn,
     Verbatim,
+    cell_width,
+    printable,
+    render_table,
+    table_width,
 )
-from rabbit_chx.rendering.table import WIDE, TableColumn, cell_width, printable, render_table, table_width
+from rabbit_chx.words import COMMAND
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
 _PAGE = 100

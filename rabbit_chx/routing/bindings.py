@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_name
 from rabbit_chx.errors import InputError
-from rabbit_chx.result_fields import shown
+from rabbit_chx.lazy_names import shown_by
+from rabbit_chx.result_fields import SPREAD, shown
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 
@@ -185,3 +188,214 @@ def without_binding(
 def ascending_bindings(places: Iterable[Destination]) -> tuple[Binding, ...]:
     """Return bindings with ascending keys, so that releases that sort an ``x-modulus-hash`` exchange by binding key keep the order of the places."""
     return tuple((place, f"{number:09}") for number, place in enumerate(places))
+
+
+# -- What is known about a ring: the origin of its order, or why its order is not known
+
+
+#: The origin of a ring, as :class:`Ground` explains it.
+Provenance: TypeAlias = Literal["read", "recorded", "observed", "replayed"]
+PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+#: The origins of a ring that is that of a broker.
+CERTAIN: tuple[Provenance, ...] = ("read", "recorded", "observed")
+#: What must be true for a record to hold: it is a statement about the past, and what others did and took back since leaves no trace.
+RECORD_CONDITION = (
+    "known as of the record, if only rabbit_chx has changed the bindings of this exchange since"
+)
+#: What must be true for what is said of a ring whose order is not known: a list of bindings does not show all its buckets.
+LISTED_CONDITION = "if no buckets without a queue are left, where messages are unroutable"
+#: The origins in words.
+ORIGINS: dict[Provenance | None, str] = {
+    "read": "read from a broker",
+    "recorded": f"recorded on the broker: {RECORD_CONDITION}",
+    "observed": "observed from keys and their queues",
+    "replayed": "replayed from the bindings in order",
+    None: "order not known",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is known about a ring.
+
+    Attributes:
+        origin: ``read`` from a broker; ``recorded``: that of a record which fits the live bindings, known on the `condition` that nobody else
+            has changed these since; ``observed`` from keys and the queues that got them; ``replayed`` from bindings whose order the caller vouches for; None: the order is not known.
+        doubt: the reason why it is not known, as a sentence without a full stop and without a remedy; empty if there is none to name. Only
+            a ring whose order is not known has a doubt.
+
+    Raises:
+        InputError: the origin is not one of these, or a ring whose order is known has a doubt.
+    """
+
+    origin: Provenance | None = field(
+        metadata=shown(
+            json=SPREAD,
+            as_json=lambda origin: {"provenance": origin, "condition": condition_of(origin)},
+        )
+    )
+    doubt: str = field(
+        default="",
+        metadata=shown(json=SPREAD, as_json=lambda doubt: {"doubt": doubt} if doubt else {}),
+    )
+
+    def __post_init__(self) -> None:
+        if self.origin is not None and self.origin not in PROVENANCES:
+            raise InputError(f"the provenance is {self.origin!r:.40}: pass one of {', '.join(PROVENANCES)}")
+        if not isinstance(self.doubt, str):
+            raise InputError(f"the doubt is {self.doubt!r:.40}: pass text")
+        if self.doubt and self.origin is not None:
+            raise InputError(
+                f"the ring is {self.origin} and has a doubt, {self.doubt!r:.60}: leave the doubt or the origin out"
+            )
+
+    @property
+    def condition(self) -> str | None:
+        """What must be true for the ring to be that of the broker now; None unless it is recorded."""
+        return condition_of(self.origin)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the ring is that of a broker."""
+        return self.origin in CERTAIN
+
+    @property
+    def is_known(self) -> bool:
+        """True if the order is known."""
+        return self.origin is not None
+
+    def after_change(self) -> Ground:
+        """Return the ground of a ring after a bind or an unbind: one that was that of a broker is then replayed."""
+        return Ground("replayed") if self.is_certain else self
+
+    @property
+    def text(self) -> str:
+        """The origin in words, with the doubt."""
+        words = ORIGINS[self.origin]
+        return f"{words} ({self.doubt})" if self.doubt else words
+
+    def __str__(self) -> str:
+        words = self.origin or "of an unknown order"
+        return f"{words} ({self.doubt})" if self.doubt else words
+
+
+def condition_of(origin: Provenance | None) -> str | None:
+    """Return the condition of an answer from a ring of this origin; None if it has none."""
+    return RECORD_CONDITION if origin == "recorded" else None
+
+
+#: What is known about a ring of which only the binding list is.
+UNORDERED = Ground(None, "its bindings are listed without their order")
+#: What is known about a ring that is taken to have its members in the order of a file, or of a call.
+AS_LISTED = Ground("replayed")
+
+
+# -- The flows of keys between destinations, when one map or one release becomes another. Every share is a sum of them
+
+
+class Flows(Mapping[tuple[Place, Place], float]):
+    """The amount of each ``(destination before, destination after)``, without zeros. The place None means no destination, as at a hole.
+
+    The amounts are exact shares of all hashes, or whole numbers of keys. Those of rings are floats k/2^21, which add up without an error.
+
+    Attributes:
+        before: the destinations before, in ring order; None last, if something is there.
+        after: the destinations after, in the same order.
+    """
+
+    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "matrix_report")
+
+    def __init__(
+        self,
+        before: Iterable[Place],
+        after: Iterable[Place],
+        amounts: Mapping[tuple[Place, Place], float],
+    ) -> None:
+        self._amounts = amounts
+        self.before = _places(before, is_nowhere=any(source is None for source, _ in amounts))
+        self.after = _places(after, is_nowhere=any(target is None for _, target in amounts))
+
+    def __getitem__(self, pair: tuple[Place, Place]) -> float:
+        return self._amounts[pair]
+
+    def __iter__(self) -> Iterator[tuple[Place, Place]]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    @property
+    def moved(self) -> float:
+        """How much changes its destination."""
+        return sum(amount for (source, target), amount in self.items() if source != target)
+
+    @property
+    def move_count(self) -> int:
+        """How many flows change the destination."""
+        return len(self) - sum((place, place) in self for place in self.before)
+
+    @property
+    def least(self) -> float:
+        """How much must move in any case, so that each destination gets its new amount: the ideal."""
+        after = self.after_totals()
+        return sum(max(0, amount - after.get(place, 0)) for place, amount in self.before_totals().items())
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """The amounts as a list of ``{"from": ..., "to": ..., "amount": ...}``."""
+        return [{"from": source, "to": to, "amount": amount} for (source, to), amount in self.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of the flows, for `to_json`."""
+        return {"moved": self.moved, "least": self.least, "cells": self.cells}
+
+    def before_totals(self) -> dict[Place, float]:
+        """Return how much each destination has before."""
+        return self._totals(0)
+
+    def after_totals(self) -> dict[Place, float]:
+        """Return how much each destination has after."""
+        return self._totals(1)
+
+    def _totals(self, side: int) -> dict[Place, float]:
+        totals: dict[Place, float] = dict.fromkeys((self.before, self.after)[side], 0)
+        for pair, amount in self.items():
+            totals[pair[side]] += amount
+        return totals
+
+    def largest_moves(self, most: int) -> list[tuple[Place, Place, float]]:
+        """Return ``(from, to, how much)`` of the flows that change the destination, the largest first.
+
+        Args:
+            most: how many are returned at most.
+        """
+        moves = ((source, target, amount) for (source, target), amount in self.items() if source != target)
+        return heapq.nlargest(most, moves, key=itemgetter(2))
+
+    def moves(self) -> list[tuple[Place, Place, float]]:
+        """Return all flows that change the destination, as `largest_moves` does."""
+        return self.largest_moves(self.move_count)
+
+    def sorted_by(self, key: Callable[[Destination], Any]) -> Flows:
+        """Return the flows with their destinations in another order. The place None stays last.
+
+        Args:
+            key: the sort key of a destination.
+        """
+        before, after = (
+            sorted((place for place in side if place is not None), key=key)
+            for side in (self.before, self.after)
+        )
+        return Flows(before, after, self).row_by_row()
+
+    def row_by_row(self) -> Flows:
+        """Return the flows in the order of the destinations before, and of each in that of the destinations after."""
+        row, column = ({place: n for n, place in enumerate(side)} for side in (self.before, self.after))
+        ordered = sorted(self.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]]))
+        return Flows(self.before, self.after, dict(ordered))
+
+
+def _places(destinations: Iterable[Place], *, is_nowhere: bool) -> tuple[Place, ...]:
+    places = dict.fromkeys(destinations)
+    places.pop(None, None)
+    return (*places, None) if is_nowhere else tuple(places)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from rabbit_chx.amqp.client_fields import Headers, Sender
-from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
+from rabbit_chx.amqp.fields import AmqpField, FieldType, Headers, Sender, too_deep
 from rabbit_chx.checks import short_string
 from rabbit_chx.erlang import phash2
-from rabbit_chx.erlang.terms import Term, erlang_text
+from rabbit_chx.erlang.hashing import Term, erlang_text
 from rabbit_chx.errors import ChannelClosedError
-from rabbit_chx.routing.bindings import Destination, Place
-from rabbit_chx.routing.ground import Provenance
+from rabbit_chx.routing.bindings import Destination, Place, Provenance
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
 from rabbit_chx.routing.key_map import check_key_map, set_fields
 from rabbit_chx.routing.message import (

@@ -19,8 +19,7 @@ from typing import Literal, TypeAlias
 
 from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import phash2
-from rabbit_chx.erlang.hashing import exs1024_uniform
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term, exs1024_uniform
 
 SEEDS = 1 << 21
 SEED_MASK = SEEDS - 1

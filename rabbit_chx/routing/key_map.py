@@ -18,17 +18,19 @@ from rabbit_chx.errors import EmptyRingError, InputError, RowError, UnknownOrder
 from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
+    LISTED_CONDITION,
     Binding,
     Destination,
     ExchangeRef,
+    Flows,
+    Ground,
     Place,
+    Provenance,
     binding_key,
     destination_from_json,
     place_to_json,
     without_binding,
 )
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import LISTED_CONDITION, Ground, Provenance
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.words import ShareByWeight, plural
@@ -149,7 +151,7 @@ class KeyMap:
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
     index_of_bucket: array[int] = field(init=False, compare=False)
-    _repr_html_ = shown_by("rabbit_chx.analysis.compare_report", "map_report")
+    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "map_report")
 
     def __init__(
         self,

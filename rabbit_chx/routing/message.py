@@ -22,21 +22,23 @@ from rabbit_chx.amqp.amqp10_values import (
     named_values,
     value_for,
 )
-from rabbit_chx.amqp.client_fields import (
+from rabbit_chx.amqp.fields import (
     CLIENTS,
+    INTEGER_RANGES,
+    PROPERTY_FLAGS,
+    AmqpField,
     Client,
     Headers,
     HeaderTable,
     Sender,
     check_client,
     field_for,
+    pairs_of,
     table_for,
 )
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, pairs_of
-from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
 from rabbit_chx.checks import bytes_of, is_whole, short_string, shown, similar
 from rabbit_chx.erlang import Atom
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing import rules
 from rabbit_chx.routing.release import Release, Rule

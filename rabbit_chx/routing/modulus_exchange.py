@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term
 from rabbit_chx.errors import EmptyRingError, NotDeterminedError
 from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
+    ORIGINS,
     Binding,
     Destination,
+    Flows,
+    Ground,
     Place,
+    Provenance,
     ascending_bindings,
     binding_key,
     check_destination,
@@ -28,8 +32,6 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.exchange import HashExchange, received
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import ORIGINS, Ground, Provenance
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
@@ -80,7 +82,7 @@ class ModulusHash(KeyHash):
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two exchanges, of which each release orders the bindings. An exchange alone has shares in any order."""
-        from rabbit_chx.routing.arrays.modulo import ModuloFlows
+        from rabbit_chx.routing.arrays.seeds import ModuloFlows
 
         for hashing in (before.hashing, after.hashing):
             if before is not after and isinstance(hashing, ModulusHash):

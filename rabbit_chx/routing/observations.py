@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term
 from rabbit_chx.errors import ContradictedError, InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     MAX_BUCKETS,

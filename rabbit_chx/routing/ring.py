@@ -25,15 +25,17 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.checks import similar
-from rabbit_chx.erlang.hashing import hash_binary
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term, hash_binary
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     MAX_BUCKETS,
+    UNORDERED,
     Binding,
     Destination,
     ExchangeRef,
+    Flows,
     GivenBindings,
+    Ground,
     Place,
     as_tuple,
     binding_key,
@@ -45,8 +47,6 @@ from rabbit_chx.routing.bindings import (
     place_to_json,
     weight_of,
 )
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import UNORDERED, Ground
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fields
 from rabbit_chx.routing.observations import Observation, observed_ring

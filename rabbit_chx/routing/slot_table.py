@@ -14,14 +14,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from rabbit_chx.checks import is_whole
-from rabbit_chx.command_texts import command_text
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
-from rabbit_chx.routing.ground import Ground
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Ground, Place
 from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json, ring_of_unknown_order
-from rabbit_chx.words import plural
+from rabbit_chx.words import command_text, plural
 
 _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.

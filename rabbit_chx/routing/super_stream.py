@@ -19,12 +19,13 @@ from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
     ExchangeRef,
+    Flows,
+    Ground,
     Place,
+    Provenance,
     as_tuple,
     tuples_of,
 )
-from rabbit_chx.routing.flows import Flows
-from rabbit_chx.routing.ground import Ground, Provenance
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, set_fields
 from rabbit_chx.words import plural
 
@@ -88,7 +89,7 @@ class StreamHash(KeyHash):
 
     def flows(self, before: KeyMap, after: KeyMap) -> Flows:
         """Return the flows between two super streams; an InputError if clients route by binding key, since any key may occur."""
-        from rabbit_chx.routing.arrays.modulo import ModuloFlows
+        from rabbit_chx.routing.arrays.seeds import ModuloFlows
 
         if self.bound is not None:
             raise InputError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.installation import missing_extra
 from rabbit_chx.lazy_names import is_installed, lazy
+from rabbit_chx.version import missing_extra
 
 if TYPE_CHECKING:
     from rabbit_chx.streams.chunks import Fingerprint as Fingerprint

@@ -5,13 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.checks import bytes_of
 from rabbit_chx.connection.tokens import Credentials
+from rabbit_chx.errors import ConnectionLostError, InputError, RabbitChxError, UnreachableError
 from rabbit_chx.options import (
     BYTES,
     COUNT,
@@ -32,10 +41,137 @@ from rabbit_chx.options import (
 )
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
-from rabbit_chx.streams.chunks import CODECS, MAX_SUB_ENTRY_BYTES, MAX_SUB_ENTRY_ROWS, Codec, Fingerprint
-from rabbit_chx.streams.frames import LARGEST_FRAME, OffsetSpec
-from rabbit_chx.streams.rows import FilterValue
-from rabbit_chx.streams.subscription import BATCH_ROWS
+from rabbit_chx.streams.chunks import (
+    CODECS,
+    MAX_SUB_ENTRY_BYTES,
+    MAX_SUB_ENTRY_ROWS,
+    Codec,
+    Fingerprint,
+    Piece,
+)
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.frames import (
+    LARGEST_FRAME,
+    MAX_TEXT_BYTES,
+    ConsumerUpdate,
+    CreditRefused,
+    DeliveredChunk,
+    Event,
+    OffsetSpec,
+    StreamChanged,
+    milliseconds,
+)
+from rabbit_chx.streams.rows import FilterValue, schema_of
+
+# -- A subscription of a stream, as a `StreamReader` and a member of a `StreamGroup` read it: its chunks, and the credit that bounds them
+# The broker sends one chunk for each credit. It gets so much that the chunks that are under way or wait here have about 8 MiB together, if
+# each is as large as the largest of the latest ones. A chunk of more bytes comes alone. When the credit is replenished is up to the user:
+# before a wait it must be, and a user that must not hold two large chunks does so only then.
+
+#: The most rows of a batch by default, and the most unpacked bytes; a single piece may have more.
+BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
+_READ_AHEAD_BYTES = 8 << 20
+_MAX_CREDIT = 128
+_ID = 0
+
+
+@dataclass(eq=False)
+class StreamSubscription:
+    """A subscription of a stream over one connection at a time, for one thread. Received chunks stay when a connection is lost.
+
+    Attributes:
+        stream: the stream's name.
+        waiting: the received chunks that were not taken.
+        pieces: the rest of the chunk that was taken last.
+        bytes_received: the bytes of all chunks, also those of other subscriptions of the connection.
+        is_paused: whether the broker has made this single active consumer passive.
+    """
+
+    stream: str
+    waiting: deque[memoryview] = field(default_factory=deque)
+    pieces: deque[Piece] = field(default_factory=deque)
+    bytes_received: int = 0
+    is_paused: bool = False
+    _connection: StreamConnection = field(init=False)
+    _credit: int = 1  # chunks that the broker may still send
+    _limit: int = 1  # chunks that may be under way or wait here
+    _largest_chunk: int = 0  # in bytes, of the latest chunks
+
+    def begin(
+        self, connection: StreamConnection, start: OffsetSpec, properties: Mapping[str, str | bytes]
+    ) -> None:
+        """Subscribe over a connection."""
+        self._connection = connection
+        # The broker waits for more than half of the *first* credit. That is 1 here, so it never waits.
+        connection.subscribe(_ID, self.stream, start, 1, properties)
+        self._credit = self._limit = 1
+        self.is_paused = False
+
+    def drop(self) -> None:
+        """Drop what was received and not taken."""
+        self.waiting.clear()
+        self.pieces.clear()
+
+    def resume(self) -> None:
+        """End the pause, and let the broker send a chunk."""
+        self.is_paused = False
+        # The broker may have dropped credit during the pause.
+        self._connection.give_credit(_ID, 1)
+        self._credit = 1
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a chunk may be so large that a second one would exceed the bound."""
+        return self._largest_chunk >= _READ_AHEAD_BYTES // 2
+
+    def receive(self, wait_s: float) -> list[Event]:
+        """Receive within a time, and return the events that are not chunks of this subscription; ConnectionLostError if it has ended."""
+        others: list[Event] = []
+        for event in self._connection.events(wait_s):
+            match event:
+                case DeliveredChunk(subscription_id, data):
+                    self.bytes_received += len(data)
+                    if subscription_id == _ID:
+                        self.waiting.append(data)
+                        self._credit -= 1
+                    else:
+                        others.append(event)
+                case ConsumerUpdate(_, is_active, _):
+                    self.is_paused = self.is_paused or not is_active
+                    others.append(event)
+                case CreditRefused() if self.is_paused:
+                    pass  # it has crossed with the update
+                case StreamChanged() | CreditRefused():
+                    raise ConnectionLostError(
+                        f"{self._connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
+                        "deleted, or its replica or leader has changed",
+                        queue=self.stream,
+                    )
+                case _:
+                    others.append(event)
+        return others
+
+    def take(self) -> memoryview:
+        """Remove and return the first waiting chunk."""
+        data = self.waiting.popleft()
+        # Half of the one before, so that the effect of a single large chunk fades.
+        self._largest_chunk = max(len(data), self._largest_chunk // 2)
+        return data
+
+    def replenish(self) -> None:
+        """Give the broker credit for further chunks, once half of it is used."""
+        if self.is_paused:
+            return
+        # The limit only doubles: the first chunk often has the publisher's first row alone, and larger ones follow.
+        limit = min(max(1, _READ_AHEAD_BYTES // max(1, self._largest_chunk)), _MAX_CREDIT, 2 * self._limit)
+        left = self._credit + len(self.waiting)
+        if self._largest_chunk and left <= limit // 2:
+            self._connection.give_credit(_ID, limit - left)
+            self._credit = limit - len(self.waiting)
+            self._limit = limit
+
 
 #: The addresses of a broker, or of several that are tried in turn.
 StreamTargets: TypeAlias = "str | ConnectionSettings | Sequence[str | ConnectionSettings]"
@@ -251,3 +387,162 @@ class WriterOptions:
     compression: Codec = option(one_of(*CODECS), "compression of sub-entries", "none")
     addresses: Mapping[str, str] | None = option(_ADDRESSES, _ADDRESSES_MEANING)
     credentials: Credentials | None = option(_CREDENTIALS, _CREDENTIALS_MEANING)
+
+
+# -- The filters of a reader. No I/O
+# The broker omits chunks whose Bloom filter excludes all filter values, and a reader omits the other rows of the chunks that it receives.
+# Source: osiris 1.13.1, osiris_bloom.erl; rabbitmq-server v4.3.6, rabbit_stream_utils.erl, ``filter_spec``.
+#
+# The broker does not report that it has omitted the last chunks of a range. So a second subscription without filters has the last chunk
+# delivered: its replica has the whole range then. When no more chunks arrive, a third subscription starts where the filtered one is, with the
+# same filters: the broker sends its first chunk, if there is one, before the reply to a later request (`rabbit_chx.streams.ends`). So no
+# further chunk of the range matches if none arrives. Omitted offsets are missing rows only if the log begins after them.
+
+
+_COLUMN = "filter_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filter values of the rows to read, and whether rows without one are read, too."""
+
+    values: tuple[bytes, ...]
+    match_unfiltered: bool
+
+    @classmethod
+    def of(cls, values: Collection[str | bytes], match_unfiltered: bool) -> Filters:  # noqa: FBT001  # as users give it
+        """Return the filters; an InputError for invalid ones."""
+        if isinstance(values, str | bytes):
+            raise InputError(f"filters is the single value {values!r:.60}: pass a list, as [{values!r:.60}]")
+        if not values:
+            raise InputError("match_unfiltered is for filters: pass filters, or leave it out")
+        texts = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in values))
+        for text in texts:
+            if not 0 < len(text) <= MAX_TEXT_BYTES:
+                raise InputError(f"the filter {text!r:.60} has {len(text)} bytes: pass 1 to {MAX_TEXT_BYTES}")
+        return cls(texts, match_unfiltered)
+
+    @property
+    def properties(self) -> dict[str, str | bytes]:
+        """The properties of a subscription."""
+        values: dict[str, str | bytes] = {
+            f"filter.{number}": value for number, value in enumerate(self.values)
+        }
+        return values | {"match-unfiltered": str(self.match_unfiltered).lower()}
+
+    def columns(self, include: Sequence[str]) -> tuple[str, ...]:
+        """Return the optional columns that `select` needs."""
+        return tuple(dict.fromkeys([*include, _COLUMN]))
+
+    def select(self, rows: pa.RecordBatch, include: Sequence[str]) -> pa.RecordBatch:
+        """Return the rows with one of the filter values, and those without the annotation: other clients of the protocol do not write it."""
+        wanted = pa.array([*self.values, *([b""] if self.match_unfiltered else [])], pa.binary())
+        given = rows[_COLUMN]
+        rows = rows.filter(pc.or_(given.is_null(), pc.is_in(given, value_set=wanted)))
+        return rows.select(schema_of(include).names)
+
+
+# -- The position of a reader that the broker keeps under a name: written seldom, and verified at the end
+# The broker writes each stored offset into the stream, as a chunk that its other readers receive too (osiris 1.13.1, osiris_writer.erl,
+# ``write_tracking``). So a write is due after some rows or seconds, not after each batch. The command has no reply: the broker drops it
+# while the stream has no leader.
+
+
+_log = logging.getLogger(__name__)
+
+#: A write is due after this number of rows or seconds. The first one is due at once and the next ones soon, so that a program that is
+#: killed again and again does not read the same rows repeatedly.
+_DUE_ROWS = 10_000
+_FIRST_DUE_S = 0.5
+_DUE_S = 5.0
+_LAST_WRITES_S = 5.0
+
+
+def log_start_without_position(finder: ChunkFinder, stream: str, start: OffsetSpec) -> int:
+    """Return where the log starts, if rows may be missing before `start` while no position is stored; else 0.
+
+    The broker removes a position together with its row (osiris 1.13.1, osiris_tracking.erl, ``snapshot``), so a reader that was overtaken
+    by retention looks like a new one. An offset needs no such check: if its row was removed, reading it is an error. Nor does a time that
+    the log has.
+    """
+    first = None if isinstance(start, int) else finder.chunk_at(stream, "first", chunk_selector="all")
+    if first is None or (isinstance(start, datetime) and milliseconds(start) > first.timestamp_ms):
+        return 0
+    return first.offset
+
+
+class StoredOffset:
+    """The offset of the last processed row, under a name in a stream.
+
+    Attributes:
+        name: the name.
+        offset: the offset to store; None before a row was processed.
+    """
+
+    def __init__(self, stream: str, name: str) -> None:
+        self.name = name
+        self.offset: int | None = None
+        self._stream = stream
+        self._written: int | None = None
+        self._written_at = time.monotonic()
+        self._due_s = 0.0
+        self._rows = 0  # processed since the last write
+
+    def start(self, finder: ChunkFinder, start: OffsetSpec) -> tuple[OffsetSpec, int]:
+        """Return the offset after the stored one; or `start` and the result of `log_start_without_position` if none is stored."""
+        stored = self._find(finder.connection)
+        if stored is None:
+            return start, log_start_without_position(finder, self._stream, start)
+        return stored + 1, 0
+
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Note that the rows of a batch are processed."""
+        if "offset" not in batch.schema.names:
+            raise InputError(
+                f"the batch has no column offset, but {', '.join(batch.schema.names)}: pass one with it"
+            )
+        if batch.num_rows:
+            self.offset = batch["offset"][-1].as_py()
+            self._rows += batch.num_rows
+
+    def write_if_due(self, connection: StreamConnection) -> None:
+        """Write the offset if enough rows or seconds have passed since the last write."""
+        late_s = time.monotonic() - self._written_at
+        if self.offset != self._written and (self._rows >= _DUE_ROWS or late_s >= self._due_s):
+            self._write(connection)
+
+    def finish(self, connect: Callable[[], StreamConnection]) -> None:
+        """Write the offset, and verify within some seconds that the leader has it. A failure is logged: the rows are read again."""
+        if self.offset is None:
+            return
+        deadline = time.monotonic() + _LAST_WRITES_S
+        try:
+            with closing(connect()) as connection:
+                connection.deadline = deadline
+                stored = self._find(connection)
+                while stored is None or stored < self.offset:
+                    self._write(connection)
+                    stored = self._find(connection)
+                    if time.monotonic() > deadline:
+                        raise UnreachableError(
+                            f"{connection.where}: the leader has not taken it within {_LAST_WRITES_S:g} s"
+                        )
+        except RabbitChxError as cause:
+            _log.warning(
+                "the offset %d of %r is not stored: %s",
+                self.offset,
+                self.name,
+                cause,
+                extra={"queue": self._stream},
+            )
+
+    def _find(self, connection: StreamConnection) -> int | None:
+        return connection.query_offset(self.name, self._stream)
+
+    def _write(self, connection: StreamConnection) -> None:
+        assert self.offset is not None
+        connection.store_offset(self.name, self._stream, self.offset)
+        self._written = self.offset
+        self._written_at = time.monotonic()
+        self._rows = 0
+        self._due_s = min(max(_FIRST_DUE_S, 2 * self._due_s), _DUE_S)

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, is_whole, shown
+from rabbit_chx.connection.blocking_connection import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.connection.failures import unknown_outcome
-from rabbit_chx.connection.usage_guard import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.errors import (
     AccessRefusedError,
     InputError,
@@ -40,10 +40,8 @@ from rabbit_chx.routing.super_stream import StreamRouting, are_names
 from rabbit_chx.streams.chunks import NO_CODEC, has_codec
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import MAX_TEXT_BYTES
-from rabbit_chx.streams.keys import check_stream_ring, check_super_stream, named_keys_text
 from rabbit_chx.streams.nodes import node_addresses, open_any, settings_of
 from rabbit_chx.streams.options import ReadLimits, WriterOptions
-from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import (
     SUB_ENTRY,
     Column,
@@ -51,9 +49,13 @@ from rabbit_chx.streams.rows import (
     SubEntries,
     as_column,
     as_single_array,
+    check_stream_ring,
+    check_super_stream,
     encode_rows,
     entry_numbers,
+    named_keys_text,
 )
+from rabbit_chx.streams.stored_ids import check_references
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
 from rabbit_chx.words import plural, with_counts
 

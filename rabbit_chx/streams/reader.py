@@ -11,16 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.checks import shown
+from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.failures import call_in_thread, interruption
-from rabbit_chx.connection.usage_guard import UsageGuard
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
-from rabbit_chx.streams.options import RangeOptions, ReaderOptions
+from rabbit_chx.streams.options import BATCH_BYTES, RangeOptions, ReaderOptions
 from rabbit_chx.streams.reading import ATTEMPT_S, FollowingReading, RangeReading, Reading
 from rabbit_chx.streams.rows import columns_in, schema_of
-from rabbit_chx.streams.subscription import BATCH_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

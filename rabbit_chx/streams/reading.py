@@ -10,7 +10,7 @@ Method:
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
    contiguous, and a skipped offset is a lost one (`Progress`).
 4. After a lost connection it resubscribes at the last chunk of rows that it received. A different chunk there is an error.
-5. With filters the broker omits chunks: `rabbit_chx.streams.filters` explains how the reader finds the end then.
+5. With filters the broker omits chunks: `rabbit_chx.streams.options` explains how the reader finds the end then.
 6. With ``end="never"`` silence is normal. After half of the timeout the leader is asked (`is_behind`): whether it has a chunk that was
    not delivered, and whether it still has the last one that was. It is also asked before the reader resubscribes. Otherwise a log that
    was rewritten and is shorter now would look like an idle one: the broker moves a start behind the end to the end.
@@ -30,7 +30,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
-from rabbit_chx.amqp.replies import is_transient
+from rabbit_chx.amqp.frames import is_transient
 from rabbit_chx.checks import shown
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -42,14 +42,10 @@ from rabbit_chx.errors import (
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder
-from rabbit_chx.streams.filters import Filters
+from rabbit_chx.streams.ends import ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.frames import DeliveredChunk, Key
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
-from rabbit_chx.streams.offsets import StoredOffset
-from rabbit_chx.streams.options import RangeOptions, ReaderOptions
-from rabbit_chx.streams.progress import DamagedReads, Progress
-from rabbit_chx.streams.subscription import StreamSubscription
+from rabbit_chx.streams.options import Filters, RangeOptions, ReaderOptions, StoredOffset, StreamSubscription
 
 _T = TypeVar("_T")
 

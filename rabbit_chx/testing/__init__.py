@@ -13,24 +13,28 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.errors import NoBrokerError as NoBrokerError
-    from rabbit_chx.testing.broker_search import find_broker as find_broker
-    from rabbit_chx.testing.broker_search import in_ci as in_ci
-    from rabbit_chx.testing.broker_search import skip_unless_ci as skip_unless_ci
     from rabbit_chx.testing.containers import docker_broker as docker_broker
+    from rabbit_chx.testing.containers import find_broker as find_broker
+    from rabbit_chx.testing.containers import in_ci as in_ci
+    from rabbit_chx.testing.containers import skip_unless_ci as skip_unless_ci
     from rabbit_chx.testing.containers import start_docker_broker as start_docker_broker
     from rabbit_chx.testing.order_checker import OrderChecker as OrderChecker
     from rabbit_chx.testing.order_checker import OrderFault as OrderFault
     from rabbit_chx.testing.order_checker import OrderReport as OrderReport
-    from rabbit_chx.testing.parity import assert_parity as assert_parity
+    from rabbit_chx.testing.order_checker import assert_parity as assert_parity
     from rabbit_chx.testing.running_broker import RunningBroker as RunningBroker
     from rabbit_chx.testing.running_broker import temporary_vhost as temporary_vhost
 
 _NAMES = {
     "rabbit_chx.errors": ["NoBrokerError"],
-    "rabbit_chx.testing.broker_search": ["find_broker", "in_ci", "skip_unless_ci"],
-    "rabbit_chx.testing.containers": ["docker_broker", "start_docker_broker"],
-    "rabbit_chx.testing.order_checker": ["OrderChecker", "OrderFault", "OrderReport"],
-    "rabbit_chx.testing.parity": ["assert_parity"],
+    "rabbit_chx.testing.containers": [
+        "docker_broker",
+        "find_broker",
+        "in_ci",
+        "skip_unless_ci",
+        "start_docker_broker",
+    ],
+    "rabbit_chx.testing.order_checker": ["OrderChecker", "OrderFault", "OrderReport", "assert_parity"],
     "rabbit_chx.testing.running_broker": ["RunningBroker", "temporary_vhost"],
 }
 

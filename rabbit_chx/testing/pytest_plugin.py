@@ -73,8 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Return a line with the releases of the named brokers."""
-    from rabbit_chx.testing.broker_search import named_broker_in_words
-    from rabbit_chx.testing.containers import image_version
+    from rabbit_chx.testing.containers import image_version, named_broker_in_words
 
     if named_in_docker := _series_of(config):
         versions = (image_version(name) or f"{name} (no image here yet)" for name in named_in_docker)
@@ -252,7 +251,7 @@ def chx_broker(
     """Provide a real broker: of a series or an image that an option names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker
-    from rabbit_chx.testing.broker_search import broker_is_named, enter_or_give_up
+    from rabbit_chx.testing.containers import broker_is_named, enter_or_give_up
 
     with ExitStack() as stack:
         start = docker_broker(_chx_series) if _chx_series else _chx_find()
@@ -267,7 +266,7 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
     """Provide `chx_broker` with a vhost of this test in its URL. It is deleted with all that is in it."""
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
-    from rabbit_chx.testing.broker_search import enter_or_give_up
+    from rabbit_chx.testing.containers import enter_or_give_up
 
     with ExitStack() as stack:
         yield enter_or_give_up(stack, temporary_vhost(chx_broker), InputError)
@@ -283,15 +282,15 @@ def _chx_needs(request: pytest.FixtureRequest) -> Iterator[None]:
     if "chx_broker" not in request.fixturenames:
         yield
         return
-    from rabbit_chx.testing import broker_search
+    from rabbit_chx.testing import containers
 
-    broker_search.broker_of_test = request.getfixturevalue("chx_broker")
+    containers.broker_of_test = request.getfixturevalue("chx_broker")
     yield
-    broker_search.broker_of_test = None
+    containers.broker_of_test = None
 
 
 def _check(request: pytest.FixtureRequest, releases: str = "", reason: str = "") -> None:
-    from rabbit_chx.testing.broker_search import release_is_in
+    from rabbit_chx.testing.containers import release_is_in
 
     if "chx_broker" not in request.fixturenames:
         pytest.fail("the marker chx_broker is for tests that take chx_broker or chx_vhost", pytrace=False)

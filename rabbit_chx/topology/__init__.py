@@ -20,9 +20,8 @@ from rabbit_chx.topology.objects.objects import (
 if TYPE_CHECKING:
     from rabbit_chx.checking.check import TopologyCheck, check
     from rabbit_chx.planning.diff import Difference, diff
-    from rabbit_chx.planning.plan import plan
+    from rabbit_chx.planning.plan import arrange, healed, plan
     from rabbit_chx.planning.plan_value import Plan
-    from rabbit_chx.planning.targets import arrange, healed
 
 __all__ = [
     "BindingDefinition",
@@ -49,8 +48,7 @@ __getattr__, __dir__ = lazy(
     {
         "rabbit_chx.checking.check": ("TopologyCheck", "check"),
         "rabbit_chx.planning.diff": ("Difference", "diff"),
-        "rabbit_chx.planning.plan": ("plan",),
+        "rabbit_chx.planning.plan": ("arrange", "healed", "plan"),
         "rabbit_chx.planning.plan_value": ("Plan",),
-        "rabbit_chx.planning.targets": ("arrange", "healed"),
     },
 )

@@ -7,8 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from rabbit_chx.checks import is_number
 from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Release, SuperStream
-from rabbit_chx.routing.bindings import Place, ascending_bindings, order_of_binding, order_of_destination
-from rabbit_chx.routing.ground import AS_LISTED, Provenance
+from rabbit_chx.routing.bindings import (
+    AS_LISTED,
+    Place,
+    Provenance,
+    ascending_bindings,
+    order_of_binding,
+    order_of_destination,
+)
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.modulus_exchange import ModulusHash
 from rabbit_chx.routing.release import NEWEST_COMPARED

@@ -15,8 +15,8 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.installation import missing_extra
 from rabbit_chx.options import number, whole
+from rabbit_chx.version import missing_extra
 
 #: The environment variable of a token that stays the same when the program starts again.
 _VARIABLE = "RABBIT_CHX_UI_TOKEN"

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
-from rabbit_chx.analysis.compare_report import compare_report, smaller_moves
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.pictures import draw_map
-from rabbit_chx.analysis.report_parts import hashes_text
-from rabbit_chx.analysis.route_report import Answer, route_report
+from rabbit_chx.analysis.report_parts import (
+    Answer,
+    compare_report,
+    draw_map,
+    hashes_text,
+    route_report,
+    smaller_moves,
+)
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.broker.exchange_report import (
     ShownExchange,
@@ -24,13 +28,12 @@ from rabbit_chx.broker.exchange_report import (
 from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.cli.inputs import change_map, hashed_value, parse_bindings, parse_header_type
-from rabbit_chx.cli.ring_options import parse_release
+from rabbit_chx.cli.ring_argument import parse_release
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.proposals import find_least_moved
 from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.records.live_rings import make_members
-from rabbit_chx.rendering.document import Document
-from rabbit_chx.rendering.pictures import Strip
+from rabbit_chx.rendering.document import Document, Strip
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.words import plural

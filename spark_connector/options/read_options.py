@@ -25,6 +25,7 @@ from rabbit_chx.options import (
 )
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
+from spark_connector.executor_functions import without_traceback
 from spark_connector.options.common import (
     ADDRESS_OPTIONS,
     JSON_OBJECT,
@@ -36,7 +37,6 @@ from spark_connector.options.common import (
     check_only,
     options_from,
 )
-from spark_connector.spark_errors import without_traceback
 
 #: The start or end of a read: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
 Bound: TypeAlias = str | datetime | Mapping[str, int]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 from urllib.parse import unquote, urlsplit
 
-from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.fields import encode_headers
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import MAX_SHORTSTR, too_long
 from rabbit_chx.errors import InputError

@@ -17,7 +17,7 @@ from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import murmur3_x86_32
-from spark_connector.casts import ORDER_MARK, check_order_type, for_text, quote_name
+from spark_connector.columns import ORDER_MARK, check_order_type, for_text, quote_name
 from spark_connector.executor_functions import OnExecutor, check_worker_python
 from spark_connector.placing.rings import CACHED_RINGS, as_key_map, as_ring, cached_ring, destination_indices
 

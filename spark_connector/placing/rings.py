@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.publishing.client_routing import describe_ring_change
+from rabbit_chx.publishing.batches import describe_ring_change
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, is_routed_by_broker
 from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.frames import Node
-from rabbit_chx.streams.keys import check_stream_ring
 from rabbit_chx.streams.nodes import at_node
+from rabbit_chx.streams.rows import check_stream_ring
 from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:

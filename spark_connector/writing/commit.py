@@ -11,6 +11,7 @@ from typing import Any
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing.key_map import KeyMap
+from spark_connector.executor_functions import with_report
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import (
@@ -21,10 +22,8 @@ from spark_connector.reports import (
     describe_left_rows,
     save_report,
 )
-from spark_connector.spark_errors import with_report
-from spark_connector.writing.key_samples import count_split_keys
+from spark_connector.writing.preflight import WritePlan, count_split_keys
 from spark_connector.writing.stream_layout import check_absent, end_version
-from spark_connector.writing.write_plan import WritePlan
 
 _log = logging.getLogger(__name__)
 

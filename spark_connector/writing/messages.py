@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.fields import encode_headers
 from rabbit_chx.checks import MAX_SHORTSTR
 from rabbit_chx.errors import RowError
 from rabbit_chx.publishing import PropertyColumns
-from rabbit_chx.publishing.ids import ID_BYTES, row_hash, write_hash
+from rabbit_chx.publishing.batches import ID_BYTES, row_hash, write_hash
 from spark_connector.columns import KNOWN_COLUMNS, Fault, Flags, MessageColumns, as_binary
 from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
 from spark_connector.reports import MAX_SAMPLES, RowSample, hash_key
@@ -315,7 +315,7 @@ def _properties(
 
 
 class MessageIds:
-    """Computes message ids from the content of the rows, by the rule of `rabbit_chx.publishing.ids`. Keeps 8 bytes per row.
+    """Computes message ids from the content of the rows, by the rule of `rabbit_chx.publishing.batches`. Keeps 8 bytes per row.
 
     The name of the write has the micro-batch and the partition. A second attempt computes the same ids if the partition has the same rows,
     in any order. `write_id` is the id or the name of the write, or the id of the streaming query.
@@ -363,7 +363,7 @@ class MessageIds:
 def _hashes(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
-    """Yield the hash of each row by the rule of `rabbit_chx.publishing.ids`; numbers are text, and headers their sorted pairs."""
+    """Yield the hash of each row by the rule of `rabbit_chx.publishing.batches`; numbers are text, and headers their sorted pairs."""
     texts = {name: _as_text(batch.column(at)) for name, at in columns.positions.items() if name != "headers"}
     key = texts.pop("key", None)
     body = texts.pop("value")

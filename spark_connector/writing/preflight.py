@@ -2,29 +2,191 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
-from rabbit_chx.errors import InputError, MismatchError, UnreachableError
-from rabbit_chx.publishing.client_routing import ClientRouting
-from spark_connector.executor_functions import scratch_folder
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pamqp import commands
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    UnreachableError,
+)
+from rabbit_chx.publishing.batches import ClientRouting
+from rabbit_chx.publishing.encoder import exchange_name
+from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing.key_map import KeyMap
+from spark_connector.columns import ORDER_MARK, MessageColumns
+from spark_connector.executor_functions import scratch_folder, without_traceback
 from spark_connector.options.write_options import WriteOptions, check_mode, check_speculation, local_path
-from spark_connector.placing.rings import WatchedRing
+from spark_connector.placing.rings import WatchedRing, read_exchange, read_recorded
 from spark_connector.reports import check_report_path, write_whole
-from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.exchange_check import HASHING_TYPES, check_queue, inspect_exchange
-from spark_connector.writing.stream_layout import call_with_retry, plan_layout
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.stream_layout import StreamLayout, call_with_retry, plan_layout
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+# -- Inspect an exchange or a queue before publishing: it exists, and an exchange has a type
+
+HASHING_TYPES = (HASH_EXCHANGE, MODULUS_EXCHANGE)
+#: A type that each broker has.
+_BUILT_IN = "direct"
+
+
+def inspect_exchange(
+    settings: ConnectionSettings, exchange: str, type_: str = HASHING_TYPES[0]
+) -> tuple[str | None, bool]:
+    """Return the type of an exchange, and whether it has an alternate exchange, over short connections; a NotFoundError if it does not exist.
+
+    The type is None if the user may not configure the exchange, since only a refused declaration reports it. An alternate exchange gets
+    unroutable messages instead of the publisher. One that a policy sets is not visible here.
+
+    A passive declare checks only the name. A second declare reports the type; it changes nothing on an existing exchange, and of the
+    differences the broker reports the type first (rabbitmq-server v4.3.0, rabbit_exchange.erl, assert_equivalence/6). If the user may not
+    declare, the type stays unknown. If the exchange is deleted between the two, the second creates it again.
+
+    Args:
+        settings: the broker.
+        exchange: the name.
+        type_: the expected type; another one is found by another declare.
+    """
+    exchange_name(exchange)
+    found = type_
+    alternate_exchange = False
+    with contextlib.closing(Connection(settings)) as connection:
+        where = f"{settings.masked_url}: exchange {exchange!r}"
+        _look_up(connection, _DeclareAnyExchange(exchange=exchange, passive=True), where, exchange=exchange)
+        try:
+            connection.request(_DeclareAnyExchange(exchange=exchange, exchange_type=type_, durable=True))
+        except AccessRefusedError:
+            return None, False
+        except MismatchError as cause:
+            if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
+                found = match[1]
+            alternate_exchange = "'alternate-exchange' for exchange" in str(cause)
+        except BrokerRefusedError as cause:
+            # Without its plugin, the broker does not know the type. Some types need arguments.
+            found = _BUILT_IN if "unknown exchange type" in str(cause) and type_ != _BUILT_IN else type_
+            if found == type_ and type_ in (*HASHING_TYPES, _BUILT_IN):
+                cause.exchange = exchange
+                raise
+    if found == type_:
+        return type_, alternate_exchange
+    return inspect_exchange(settings, exchange, found)
+
+
+def check_queue(settings: ConnectionSettings, queue: str) -> None:
+    """Raise a NotFoundError if a queue does not exist. A user who may not ask may publish nevertheless."""
+    where = f"{settings.masked_url}: queue {queue!r}"
+    with contextlib.closing(Connection(settings)) as connection, contextlib.suppress(AccessRefusedError):
+        _look_up(connection, _DeclareAnyQueue(queue=queue, passive=True), where, queue=queue)
+
+
+def _look_up(
+    connection: Connection, declaration: _DeclareAnyQueue | _DeclareAnyExchange, where: str, **what: str
+) -> None:
+    """Send a passive declaration; a NotFoundError with the remedy if nothing has that name."""
+    try:
+        connection.request(declaration)
+    except NotFoundError as cause:
+        remedy = "check its name and the vhost, or declare it first"
+        raise NotFoundError(
+            f"{where} does not exist: {remedy}", **what, reply_code=cause.reply_code
+        ) from None
+
+
+class _DeclareAnyQueue(commands.Queue.Declare):
+    """queue.declare without pamqp's restriction of names, which RabbitMQ does not have."""
+
+    def validate(self) -> None:
+        """Accept any name; the broker checks it."""
+
+
+class _DeclareAnyExchange(commands.Exchange.Declare):
+    """exchange.declare without pamqp's restriction of exchange names, which RabbitMQ does not have."""
+
+    def validate(self) -> None:
+        """Accept any name; the broker checks it."""
+
+
+# -- The plan of a write: the value that is sent to the tasks
+
+
+def _with_marked_order(options: WriteOptions, schema: StructType) -> WriteOptions:
+    """Return the options with the column by which `place_for_streams` has sorted the rows; an InputError if they name another."""
+    marked = next((field.name for field in schema.fields if ORDER_MARK in field.metadata), None)
+    if marked is None or not options.exactly_once:
+        return options
+    if options.order_by is not None and options.order_by.lower() != marked.lower():
+        raise InputError(
+            f"option 'orderBy' is {options.order_by!r}, and place_for_streams has sorted the rows by {marked!r}: leave orderBy out, or place "
+            "the rows by the other column"
+        )
+    return replace(options, order_by=marked)
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Options and columns. `preflight.plan_write` checks them, and `commit` ends the write.
+
+    Attributes:
+        streaming: whether each micro-batch of a stream is written with this plan.
+        write_id: id of the write; None in a stream, where Spark passes each task the id of the query.
+        batch_id: number of the micro-batch, if the planner knows it; else Spark passes it to each task.
+        reads_record: whether the ring is that of the record on the broker.
+        started: the time of planning, in seconds since 1970.
+        layout: the streams of the rows by the stream protocol; None by AMQP, and where Spark commits a batch.
+    """
+
+    columns: MessageColumns
+    options: WriteOptions
+    streaming: bool = False
+    write_id: str | None = None
+    notes: tuple[str, ...] = ()
+    started: float = field(default_factory=time.time)
+    layout: StreamLayout | None = None
+    batch_id: int | None = None
+    reads_record: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], schema: StructType, *, streaming: bool = False) -> Self:
+        """Return the plan of options by name and of columns, which asks no broker; an InputError if they do not fit."""
+        parsed = _with_marked_order(WriteOptions.parse(options), schema)
+        columns = MessageColumns.of(schema, parsed)
+        write_id = None if streaming else uuid.uuid4().hex
+        return cls(columns, parsed, streaming, write_id, reads_record=parsed.reads_record)
+
+    @property
+    def ring_reader(self) -> Callable[[], KeyMap | ConsistentHashExchange] | None:
+        """The function that reads the ring on the driver; None without the option ``ringVia`` and a record."""
+        options = self.options
+        exchange = self.options.exchange
+        if self.reads_record and options.management_url is not None:
+            read = partial(read_recorded, exchange, options.management_url, options.node_addresses)
+            return partial(options.brokers.by_amqp.call_first_reachable, read)
+        if options.ring_via is None:
+            return None
+        return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, exchange)
 
 
 _log = logging.getLogger(__name__)
@@ -251,3 +413,34 @@ def _with_ring(plan: WritePlan, ring: WatchedRing | None) -> WriteOptions:
     if options.client_routing:
         ClientRouting(options.exchange, options.ring)
     return options
+
+
+# -- Samples of the keys of partitions: whether partitions share keys
+# A sample has the smallest hashes of a partition's keys, so partitions that share keys share some of these hashes.
+
+
+#: The most keys of a sample. One that has a further hash does not have all keys of its partition.
+_MOST = 1_000
+
+
+def add_to_sample(sample: bytes, keys: Any) -> bytes:  # Arrow has no types
+    """Return the sample of a partition, b"" at first, with the keys of a batch: an Arrow array or a list of bytes.
+
+    It has 8 bytes for each key, in ascending order.
+    """
+    distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
+    hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
+    smallest = np.union1d(np.frombuffer(sample, np.uint64), np.frombuffer(hashes, np.uint64))
+    return smallest[: _MOST + 1].tobytes()
+
+
+def count_split_keys(samples: Iterable[bytes]) -> tuple[int, int, bool]:
+    """Return how many keys were compared, how many of them are in more than one partition, and whether these are all keys.
+
+    Keys are compared up to the hash that all samples reach: up to there each has all keys of its partition.
+    """
+    partitions = [np.frombuffer(sample, np.uint64) for sample in samples]
+    cut_off = [hashes[_MOST - 1] for hashes in partitions if len(hashes) > _MOST]
+    comparable = [hashes if not cut_off else hashes[hashes <= min(cut_off)] for hashes in partitions]
+    _, times = np.unique(np.concatenate([np.empty(0, np.uint64), *comparable]), return_counts=True)
+    return len(times), int(np.count_nonzero(times > 1)), not cut_off

@@ -14,12 +14,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.executor_functions import reduce_as_code
-from spark_connector.spark_errors import with_report, without_traceback
+from spark_connector.executor_functions import reduce_as_code, with_report, without_traceback
 from spark_connector.writing.commit import abort_write, commit_write
-from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.task_writer import run_task
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.preflight import WritePlan, plan_write
+from spark_connector.writing.stream_task_writer import run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

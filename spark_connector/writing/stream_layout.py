@@ -12,7 +12,7 @@ from http.client import NOT_FOUND
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
-from rabbit_chx.amqp.replies import is_transient, may_be_limit
+from rabbit_chx.amqp.frames import is_transient, may_be_limit
 from rabbit_chx.errors import (
     BrokerRefusedError,
     ConnectionLostError,
@@ -26,10 +26,9 @@ from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import are_names
 from rabbit_chx.streams.chunks import CODECS
-from rabbit_chx.streams.keys import check_stream_ring, named_keys_text
 from rabbit_chx.streams.nodes import open_any, settings_of
-from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import ROW_BITS
+from rabbit_chx.streams.rows import ROW_BITS, check_stream_ring, named_keys_text
+from rabbit_chx.streams.stored_ids import check_references
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX
 
 if TYPE_CHECKING:

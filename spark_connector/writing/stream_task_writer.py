@@ -6,10 +6,16 @@ the same rows in the same order: streams and order are checked before rows are s
 
 from __future__ import annotations
 
+import os
 from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,14 +23,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rabbit_chx.errors import InputError, MismatchError, PublishError
-from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing import Publisher, PublishReport, Returned
+from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.streams import ReadLimits, StreamPublisher, StreamReport, WriteLimits
 from rabbit_chx.streams.publisher import FILTER_OVERHEAD, row_overhead
 from rabbit_chx.streams.rows import ROW_BITS
 from rabbit_chx.streams.stored_ids import compare_stored, row_hashes
-from spark_connector.placing.rings import destination_indices
-from spark_connector.reports import StreamCounts, TaskReport, add_fields
-from spark_connector.writing.sorting import sort_rows
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.rings import count_by_queue, destination_indices
+from spark_connector.reports import NO_ROUTE, RowSample, StreamCounts, TaskReport, add_fields, hash_key
+from spark_connector.writing.messages import MessageIds, Messages
+from spark_connector.writing.preflight import add_to_sample
 from spark_connector.writing.stream_layout import (
     ask_any,
     begin_version,
@@ -41,8 +50,133 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.streams.connection import StreamConnection
-    from spark_connector.writing.messages import Messages
-    from spark_connector.writing.write_plan import WritePlan
+    from spark_connector.writing.preflight import WritePlan
+
+# -- The rows of a task in their order: sorted in memory, or, if they are many, in parts that are merged from files
+# Spark does not sort the rows of a stream, and each attempt of a task must publish them in the same order.
+
+#: About the bytes of a batch in a file. While files are merged, one batch of each is in memory.
+_BATCH_BYTES = 4 << 20
+
+
+def sort_rows(tables: Iterable[pa.Table], columns: Sequence[str], most_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows of tables, sorted by all of these columns, which contain no nulls.
+
+    The result does not depend on where a table ends: rows that are equal in these columns must be equal in all.
+
+    Args:
+        tables: the rows.
+        columns: the names of the columns, the first one first; a table may lack some.
+        most_bytes: about the bytes that are sorted in memory. More rows are sorted in parts, which are kept in files in Spark's local folder
+            (or that of `tempfile`) until they are merged.
+
+    Raises:
+        OSError: the folder is full, or cannot be written to.
+    """
+    with ExitStack() as stack:
+        folder: Path | None = None
+        files = list[Path]()
+        held = list[pa.Table]()
+        size = 0
+        for table in tables:
+            held.append(table)
+            size += table.nbytes
+            if size <= most_bytes:
+                continue
+            if folder is None:
+                made = TemporaryDirectory(
+                    prefix="rabbit-chx-sort-", dir=_local_folder(), ignore_cleanup_errors=True
+                )
+                folder = Path(stack.enter_context(made))
+            files.append(folder / f"{len(files)}.arrow")
+            _write(_sorted(held, columns), files[-1])
+            held = []
+            size = 0
+        if not files:
+            if held:
+                yield _sorted(held, columns)
+            return
+        parts = [_Part(_read(file), columns) for file in files]
+        if held:
+            parts.append(_Part(iter([_sorted(held, columns)]), columns))
+        yield from _merge(parts, columns)
+
+
+def _local_folder() -> str | None:
+    """Return the folder that Spark removes with the application; None if it has none here."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return folder if folder and Path(folder).is_dir() else None
+
+
+def _sorted(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    names = [name for name in columns if name in rows.column_names]
+    return rows.sort_by([(name, "ascending") for name in names])
+
+
+def _write(rows: pa.Table, path: Path) -> None:
+    batch_rows = max(1, rows.num_rows * _BATCH_BYTES // max(1, rows.nbytes))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=batch_rows)
+
+
+def _read(path: Path) -> Iterator[pa.Table]:
+    """Yield the batches of a file; only those that are used take memory."""
+    with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])
+
+
+class _Part:
+    """Sorted rows, of which the next ones are in memory."""
+
+    def __init__(self, batches: Iterator[pa.Table], columns: Sequence[str]) -> None:
+        self._batches = batches
+        self._columns = columns
+        self._rows: pa.Table | None = None
+        self._load()
+
+    def _load(self) -> None:
+        self._rows = next(self._batches, None)
+        while self._rows is not None and not self._rows.num_rows:
+            self._rows = next(self._batches, None)
+
+    @property
+    def is_done(self) -> bool:
+        """True if all rows were taken."""
+        return self._rows is None
+
+    @property
+    def last(self) -> tuple[Any, ...]:
+        """The values of the last row in memory: those of later rows are not lower."""
+        assert self._rows is not None  # it is not done
+        return self._values(self._rows.num_rows - 1)
+
+    def take(self, bound: tuple[Any, ...]) -> pa.Table:
+        """Return the rows in memory up to a bound, and load the next ones if these were all."""
+        assert self._rows is not None
+        rows = self._rows
+        stop = bisect_right(range(rows.num_rows), bound, key=self._values)
+        if stop == rows.num_rows:
+            self._load()
+        else:
+            self._rows = rows.slice(stop)
+        return rows.slice(0, stop)
+
+    def _values(self, row: int) -> tuple[Any, ...]:
+        assert self._rows is not None
+        rows = self._rows
+        return tuple(rows.column(name)[row].as_py() for name in self._columns if name in rows.column_names)
+
+
+def _merge(parts: list[_Part], columns: Sequence[str]) -> Iterator[pa.Table]:
+    while parts:
+        # No row that is not in memory yet comes before this one.
+        bound = min(part.last for part in parts)
+        taken = [part.take(bound) for part in parts]
+        parts = [part for part in parts if not part.is_done]
+        yield _sorted(taken, columns)
+
 
 _T = TypeVar("_T")
 
@@ -410,3 +544,134 @@ def _publish_report_of(report: StreamReport) -> PublishReport:
         reconnects=report.reconnects,
         seconds=report.seconds,
     )
+
+
+# -- Publish the rows of a task: by AMQP here, by the stream protocol in `stream_task_writer`
+
+
+def run_task(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    """Publish the rows of the running task: into streams if the plan has a layout, else by AMQP."""
+    writer = TaskWriter if plan.layout is None else StreamTaskWriter
+    return writer(plan, Task.current(plan.write_id, plan.batch_id)).publish_partition(batches)
+
+
+class TaskWriter:
+    """Publishes the rows of one task by AMQP, and counts them. Each writer is used once."""
+
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        options = plan.options
+        self._task = task
+        self._options = options
+        self._counter = TaskCounter(plan, task)
+        write = options.write_name or task.write_id
+        self._ids = (
+            MessageIds(write, task.batch_id or 0, task.partition) if options.message_id == "auto" else None
+        )
+        self._keys = b""  # a sample
+        self._predicted: Counter[str] = Counter()
+
+    def publish_partition(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
+
+        Raises:
+            PublishError: not every row was confirmed.
+            RowError: AMQP cannot carry a row; any of the rows before it may be published.
+            InputError: the password is not available in this process, message ids need a query id that Spark does not report, or copies of
+                the task would break the required order.
+        """
+        return self._counter.run(self._publish, batches)
+
+    def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        if self._ids is not None and not self._task.write_id:
+            raise InputError(
+                "option 'messageId' is 'auto', but this Spark does not report the streaming query (to a thread pool in foreachBatch it does not): "
+                "add a column message_id, and set messageId to column"
+            )
+        messages = self._messages(batches)
+        first = next(messages, None)
+        if first is None:
+            return self._report(PublishReport())
+        with self._publisher() as publisher:
+            self._counter.published = lambda: publisher.report
+            for batch in chain((first,), messages):
+                publisher.send(
+                    batch.keys, batch.bodies, properties=batch.properties, exchanges=batch.exchanges
+                )
+                if publisher.report.returned and not self._options.skip_unroutable:
+                    break  # the flush raises; more rows would only follow the lost ones
+            try:
+                report = publisher.flush()
+            except PublishError as cause:
+                report = self._without_bad_rows(cause)
+        self._counter.log("done", report)
+        return self._report(report)
+
+    def _without_bad_rows(self, cause: PublishError) -> PublishReport:
+        """Return the report of an error without the rows that close the channel or the connection, if ``badRows=skip`` skips them.
+
+        Otherwise raise the error.
+        """
+        report: PublishReport = cause.report
+        closes = [sample for sample in report.samples if sample.code not in (NACK, NO_ROUTE)]
+        is_nacked = any(sample.code == NACK for sample in report.samples)
+        is_returned = report.returned and not self._options.skip_unroutable
+        if not (self._options.skip_bad_rows and closes) or is_nacked or is_returned or report.unknown:
+            raise cause
+        self._counter.skipped += report.nacked
+        self._forget_predictions(closes, report.nacked)
+        return replace(report, rows=report.rows - report.nacked, nacked=0)
+
+    def _forget_predictions(self, closes: Sequence[Returned], refused: int) -> None:
+        """Subtract rows that were not published from the rows by queue."""
+        if not self._predicted:
+            return
+        # An exchange refused all further rows, or the bytes of a key are not UTF-8: the keys are not known here.
+        if len(closes) < refused or any("\\x" in sample.key for sample in closes):
+            self._predicted.clear()
+            return
+        ring = self._options.ring
+        if self._options.client_routing:  # the routing key is the queue's name
+            self._predicted.subtract(sample.key for sample in closes)
+        elif ring is not None:
+            self._predicted.subtract(count_by_queue(ring, [sample.key.encode() for sample in closes]))
+        self._predicted = +self._predicted
+
+    def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
+        for messages in self._counter.messages(batches, self._ids):
+            if self._options.keep_order:
+                self._keys = add_to_sample(self._keys, messages.keys)
+            if self._options.ring is not None and messages.exchanges is None:
+                self._predicted.update(count_by_queue(self._options.ring, messages.keys))
+            yield messages
+
+    def _publisher(self) -> Publisher:
+        options = self._options
+        return Publisher(
+            options.brokers.resolve(self._task.partition),
+            options.exchange,
+            routing="client" if options.client_routing else "exchange",
+            ring=options.ring if options.client_routing else None,
+            mandatory=options.mandatory,
+            persistent=options.persistent,
+            properties={"headers": options.headers} if options.headers else None,
+            on_unroutable="report" if options.skip_unroutable else "raise",
+            limits=options.limits,
+            retries=options.retries,
+            connection_name=self._task.fill(options.connection_name),
+            progress=self._counter.on_progress,
+        )
+
+    def _report(self, report: PublishReport) -> TaskReport:
+        return self._counter.report(
+            report,
+            [_sample_of(self._task.partition, sample, self._options) for sample in report.samples],
+            predicted=dict(self._predicted),
+            keys=self._keys,
+        )
+
+
+def _sample_of(partition: int, sample: Returned, options: WriteOptions) -> RowSample:
+    reason = f"{sample.code} {sample.text}"
+    if options.client_routing:  # the routing key is the queue's name, and not secret
+        return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)
+    return RowSample(partition, None, reason, hash_key(sample.key.encode()))

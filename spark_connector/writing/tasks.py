@@ -8,25 +8,116 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from struct import pack
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import TaskContext, __version__
+from pyspark.serializers import SpecialLengths
 
+from rabbit_chx.connection.failures import call_in_thread
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.publish_report import NACK
-from spark_connector.executor_functions import scratch_folder
+from spark_connector.executor_functions import OnExecutor, scratch_folder, strip_traceback, with_report
 from spark_connector.options.write_options import WriteOptions, check_speculation
 from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport
-from spark_connector.spark_errors import strip_traceback, with_report
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
-from spark_connector.writing.task_input import find_input, whole
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from spark_connector.writing.write_plan import WritePlan
+    from spark_connector.writing.preflight import WritePlan
+
+# -- The input of a task, and whether its end is the end of the rows
+# A task whose JVM side ends early (an error before the write, a killed executor, an aborted job) closes the input of its Python worker, and
+# PySpark's workers take the end of the file for the end of the rows. Behind all rows the JVM writes a signal, which a worker reads when its
+# function has returned (pyspark/worker.py, `main`, PySpark 3.5 to 4.3). There is no public interface to it, so it is all in this module.
+
+_SIGNAL = pack("!i", SpecialLengths.END_OF_STREAM)
+#: Seconds to wait for the signal, which the JVM writes together with the last rows.
+_WAIT_S = 60.0
+_MARK = "_rabbit_chx_end"
+#: Spark may have taken the first mark before the task was interrupted.
+_MARKS = 2
+
+
+def find_input() -> Any:  # a buffered file
+    """Return the input of the worker that calls this; None if it is not where PySpark 3.5 to 4.3 have it."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # the only way to the callers
+    while frame is not None:
+        module = getattr(frame.f_globals.get("__spec__"), "name", "")  # its __name__ may be __main__
+        if (module, frame.f_code.co_name) == ("pyspark.worker", "main"):
+            file = frame.f_locals.get("infile")
+            return file if hasattr(file, "peek") else None
+        frame = frame.f_back
+    return None
+
+
+def whole(batches: Iterable[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an input; a RabbitChxError at their end if it was cut. Without a file the end is not looked at."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if file is not None and not _has_signal(file):
+        raise _cut_error(rows)
+
+
+def _has_signal(file: Any) -> bool:
+    """Return whether an input, whose rows are read, goes on with the signal, which stays there.
+
+    Any part of it is proof: behind a cut nothing follows.
+    """
+    looked = call_in_thread(
+        lambda: file.peek(len(_SIGNAL)), "the input of a task"
+    )  # whose waits have no bound
+    with suppress(OSError):  # or a time-out
+        seen = looked.result(_WAIT_S)[: len(_SIGNAL)]
+        return bool(seen) and _SIGNAL.startswith(seen)
+    return False
+
+
+def _cut_error(rows: int) -> RabbitChxError:
+    return RabbitChxError(
+        f"the input of this task was cut after {rows:,} rows, by an error before the write or the end of the job: see the executor's log. "
+        "What depends on later rows is not stored: run the write again"
+    )
+
+
+# -- PySpark 3.5, where an interrupted task ends its input as if it were whole (ContextAwareIterator.scala)
+
+
+def mark_ends(df: DataFrame) -> DataFrame:
+    """Return rows with marks behind those of each partition. Spark passes no row on once a task is interrupted, so the last mark is proof."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType) for field in df.schema.fields]  # null in a mark
+    schema = StructType([*fields, StructField(_MARK, BooleanType())])
+    return df.mapInArrow(OnExecutor(_add_marks, to_arrow_schema(schema)), schema)
+
+
+def _add_marks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in whole(batches, find_input()):
+        yield pa.RecordBatch.from_arrays([*batch.columns, pa.nulls(batch.num_rows, pa.bool_())], schema.names)
+    for _ in range(_MARKS):
+        nulls: list[Any] = [pa.array([None], kind) for kind in schema.types[:-1]]
+        yield pa.RecordBatch.from_arrays([*nulls, pa.array([True])], schema.names)
+
+
+def without_marks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `mark_ends`; a RabbitChxError at their end if a mark is missing."""
+    rows = marks = 0
+    for batch in batches:
+        *columns, flags = batch.columns
+        marks += len(flags) - flags.null_count
+        rows += flags.null_count
+        yield pa.RecordBatch.from_arrays(columns, batch.schema.names[:-1]).slice(0, flags.null_count)
+    if marks < _MARKS:
+        raise _cut_error(rows)
+
 
 _log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import ConnectionLimitError
-from rabbit_chx.publishing.message_properties import Headers
+from rabbit_chx.publishing.encoder import Headers
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.slot_view import HandOverMarker
 
 pytestmark = pytest.mark.broker
 

@@ -10,7 +10,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
 from rabbit_chx import Broker, Topology
-from rabbit_chx.checking.dead_letters import DeadLetters
+from rabbit_chx.checking.check_rings import DeadLetters
 from rabbit_chx.topology import check, plan
 
 pytestmark = pytest.mark.broker

@@ -36,7 +36,7 @@ from rabbit_chx.errors import (
     PlanOutdatedError,
     UnknownOrderError,
 )
-from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import LiveTopology, Topology

@@ -19,7 +19,7 @@ from rabbit_chx.errors import PlanRefusedError
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.testing import RunningBroker, temporary_vhost
-from rabbit_chx.testing.broker_search import skip_unless_ci
+from rabbit_chx.testing.containers import skip_unless_ci
 from rabbit_chx.topology import check, plan
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.0")]

@@ -9,7 +9,7 @@ from group_stage import GroupStage, eventually, nothing_was_skipped
 
 from rabbit_chx import AmqpField, Publisher
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.cli.show_consumers import read_roster
+from rabbit_chx.cli.show import read_roster
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.testing import RunningBroker
 

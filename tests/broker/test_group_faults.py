@@ -221,7 +221,7 @@ def test_a_limit_that_lasts_is_a_warning_and_ends_the_run_with_the_reason_of_the
         management.request("PUT", "user-limits", user, f"max-{limit}", body={"value": most})
         asyncio.run(story(with_login(vhost.url, user, CANARY)))
     warnings = [
-        record.getMessage() for record in caplog.records if record.name == "rabbit_chx.consuming.waits"
+        record.getMessage() for record in caplog.records if record.name == "rabbit_chx.consuming.settings"
     ]
     assert any("530 NOT_ALLOWED" in warning and "raise the limit" in warning for warning in warnings)
     assert "541" not in caplog.text

@@ -14,12 +14,12 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import AmqpField, Publisher
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.broker.message_carrier import PikaCarrier
+from rabbit_chx.broker.hand_over import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.slots.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.slots.slot_view import HandOverMarker
 
 pytestmark = pytest.mark.broker
 

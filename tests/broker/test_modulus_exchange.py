@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import check, plan
-from spark_connector.writing.exchange_check import HASHING_TYPES, inspect_exchange
+from spark_connector.writing.preflight import HASHING_TYPES, inspect_exchange
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=4.3", "x-modulus-hash without a plugin")]
 

@@ -23,7 +23,7 @@ from shop import Shop
 from sides import as_live
 
 from rabbit_chx.checking.check_report import CheckReport
-from rabbit_chx.consuming.group_report import stream_group_report
+from rabbit_chx.cli.show import stream_group_report
 from rabbit_chx.rendering.output import metrics_text
 from rabbit_chx.testing.running_broker import free_ports
 from rabbit_chx.topology import Topology, check

@@ -20,7 +20,7 @@ from rabbit_chx.broker.live_broker import QueueCounts
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing.containers import release_is_in
 
 pytestmark = pytest.mark.broker
 

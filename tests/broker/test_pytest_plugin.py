@@ -23,7 +23,7 @@ from rabbit_chx.testing import (
     NoBrokerError,
     RunningBroker,
     assert_parity,
-    broker_search,
+    containers,
     docker_broker,
     skip_unless_ci,
 )
@@ -198,7 +198,7 @@ def test_nothing_to_compare_and_no_broker_are_errors(
     ):
         with pytest.raises(InputError, match=reason):
             assert_parity(topology, keys, broker=broker)
-    monkeypatch.setattr(broker_search, "broker_of_test", None)
+    monkeypatch.setattr(containers, "broker_of_test", None)
     with pytest.raises(InputError, match="take chx_broker"):
         assert_parity(shop, KEYS)
 

@@ -16,14 +16,14 @@ from tcp_proxy import Proxy
 
 from rabbit_chx import AmqpField, Publisher
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, MismatchError
-from rabbit_chx.publishing.message_properties import Headers
+from rabbit_chx.publishing.encoder import Headers
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.broker_search import release_is_in
-from spark_connector.reading import queue_consumer
-from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage
+from rabbit_chx.testing.containers import release_is_in
+from spark_connector import draining
+from spark_connector.draining import QueueConsumer, UnsettledMessage
 
 pytestmark = pytest.mark.broker
 
@@ -130,7 +130,7 @@ def test_few_messages_are_fetched_and_given_back(settings: ConnectionSettings, q
 def test_a_queue_that_has_no_more_ends_at_once(
     settings: ConnectionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_consumer, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(draining, "_PATIENCE_S", 60.0)
     fill(settings, "quorum", 3)
     began = time.monotonic()
     with closing(QueueConsumer(settings)) as consumer:
@@ -142,7 +142,7 @@ def test_a_queue_that_has_no_more_ends_at_once(
 def test_others_come_first(
     settings: ConnectionSettings, queues: BlockingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_consumer, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(draining, "_PATIENCE_S", 0.5)
     queues.queue_declare("single", durable=True, arguments={"x-single-active-consumer": True})
     queues.basic_qos(prefetch_count=1)
     for queue, kind, words in (

@@ -13,7 +13,7 @@ import pytest
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.routing.ground import RECORD_CONDITION
+from rabbit_chx.routing.bindings import RECORD_CONDITION
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Topology, check, plan
 

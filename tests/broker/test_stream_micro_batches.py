@@ -15,7 +15,7 @@ from rabbit_chx import Publisher
 from rabbit_chx.streams import ends
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import sources
+from spark_connector.reading import micro_batches
 from spark_connector.reading.micro_batches import MicroBatches
 
 pytestmark = pytest.mark.broker
@@ -29,7 +29,7 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
+    monkeypatch.setattr(micro_batches, "_BINDINGS_S", 0.0)
     channel.exchange_declare("rows", FANOUT, durable=True)
     for stream in STREAMS:
         channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})

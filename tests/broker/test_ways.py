@@ -18,7 +18,7 @@ from rabbit_chx.broker import Broker, SavedRing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import eval_expression
 from rabbit_chx.cli import main
-from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.testing import RunningBroker, docker_broker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import plan

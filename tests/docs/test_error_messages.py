@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from blocks import ROOT, page
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS
 
 ERRORS = page("docs/reference/error-messages.md").partition("Messages of Spark:")[0]
 MESSAGES = re.findall(r"^- `([^`]+)`:\s", ERRORS, re.MULTILINE)

@@ -13,9 +13,8 @@ from pamqp import commands, decode, frame
 from pika.data import decode_table  # type: ignore[import-untyped]
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.amqp.fields import INTEGER_RANGES, encode_table, parse_table
 from rabbit_chx.amqp.frames import next_frame, parse_return
-from rabbit_chx.amqp.header_table import encode_table, parse_table
 
 SHORT = st.text(max_size=40).filter(lambda text: len(text.encode("utf-8", "ignore")) < 256)
 #: Types that both clients read, with values that fit their Python types. Times: what a calendar has.

@@ -11,8 +11,8 @@ from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
 from fuzzing import NUMBERS, Mutator, any_byte, cut, fuzzed
 
 from rabbit_chx.amqp import AmqpField, ConnectionSettings
+from rabbit_chx.amqp.fields import encode_table, parse_table, properties_in
 from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
-from rabbit_chx.amqp.header_table import encode_table, parse_table, properties_in
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, RabbitChxError
 

@@ -18,18 +18,15 @@ from blocks import ROOT
 from fuzzing import told
 
 from rabbit_chx.broker.live_broker import QueueCounts
-from rabbit_chx.broker.live_exchange import LiveExchange
+from rabbit_chx.broker.live_exchange import LiveExchange, read_sharded_exchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_release, read_topology
-from rabbit_chx.broker.reading_shards import read_sharded_exchange
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.planning.plan import plan
-from rabbit_chx.records.mark import Stamp
-from rabbit_chx.records.ring_records import make_record, record_arguments
+from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import check
-from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.objects.own_names import MARK
+from rabbit_chx.topology.objects.objects import MARK, RingMember
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))

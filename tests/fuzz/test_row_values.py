@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from fuzzing import told
 
-from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.fields import encode_headers
 from rabbit_chx.errors import RowError
 from rabbit_chx.publishing.batches import RowBuilder, name_columns
 from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Encoder, Properties, Rows

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from state_search import BrokenModelError, Found, searched
 
+from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.ownership import (
     Ack,
     AwaitAcks,
@@ -31,7 +32,6 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
     TimerReason,
 )
-from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.settings import GroupMember
 
 #: A queue and the number of a message in it.

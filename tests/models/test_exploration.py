@@ -15,8 +15,8 @@ from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
 from rabbit_chx.consuming import journal, ownership
+from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.ownership import Abandon, Command, QueueOwnership, Subscription
-from rabbit_chx.consuming.poison import Turns
 
 
 @pytest.mark.parametrize(

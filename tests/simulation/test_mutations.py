@@ -15,10 +15,9 @@ from simulated_run import simulate
 from simulated_scenarios import scenario_of
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.connection.session import OpenConnection, Session
+from rabbit_chx.connection.session import Ledger, OpenConnection, Session
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.limits import ProgressTimeout
+from rabbit_chx.publishing.options import ProgressTimeout
 
 _SEEDS = 200  # of the rarest: a publisher that does not hear an alarm
 

@@ -11,11 +11,9 @@ import pytest
 from simulated_scenarios import doubtful
 from simulated_shared import shared_scenario, simulate_shared
 
-from rabbit_chx.connection.ledger import RowLedger
-from rabbit_chx.connection.session import Session
+from rabbit_chx.connection.session import RowLedger, Session
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.shared.outbox import Outbox
-from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
+from rabbit_chx.publishing.shared.outbox import Outbox, OutboxRows
 
 _AT_ONCE = 20
 #: More by `make long WHAT=simulate`.

@@ -9,8 +9,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.exchange_check import inspect_exchange
-from spark_connector.writing.preflight import check_broker
+from spark_connector.writing.preflight import check_broker, inspect_exchange
 
 pytestmark = pytest.mark.broker
 

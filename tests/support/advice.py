@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from tables import commands
 
-from rabbit_chx import command_texts
-from rabbit_chx.command_texts import COMMAND
+from rabbit_chx import words
+from rabbit_chx.words import COMMAND
 
 #: The commands by their names.
 _COMMANDS = {name: context.command for name, context in commands()}
@@ -74,10 +74,10 @@ class Heard:
         """Return what a command advises in what it has printed; each option in plain text is one, too."""
         left = _NO_ADVICE.sub("", said)
         found: list[Advice] = []
-        for words in sorted(self._said, key=len, reverse=True):
-            if words in left:
-                found.append(self._said[words])
-                left = left.replace(words, " ")
+        for said_words in sorted(self._said, key=len, reverse=True):
+            if said_words in left:
+                found.append(self._said[said_words])
+                left = left.replace(said_words, " ")
         verbs = re.findall(r"rabbit-chx (\w+)", left)
         assert not {*verbs} & {*_COMMANDS}, ("a command without backticks", left)
         for option in dict.fromkeys(_OPTION.findall(left)):
@@ -105,14 +105,14 @@ def options_of(command: str) -> set[str]:
 @contextmanager
 def each_printed_text(hear: Callable[[str], None]) -> Iterator[None]:
     """Call a function with each text that is printed within a block."""
-    with_options = command_texts.with_options
+    with_options = words.with_options
 
     def complete(text: str, options: Callable[[str], Iterable[tuple[str, str]]]) -> str:
         completed = with_options(text, options)
         hear(completed)
         return completed
 
-    with patch("rabbit_chx.cli.printed.with_options", complete):
+    with patch("rabbit_chx.cli.command.with_options", complete):
         yield
 
 

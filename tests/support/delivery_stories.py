@@ -16,7 +16,7 @@ from typing import Any
 import scripted_delivery as scripted
 
 from rabbit_chx import errors
-from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.amqp.frames import error_for
 from rabbit_chx.publishing.options import Limits
 
 REFUSALS: dict[str, errors.RabbitChxError] = {

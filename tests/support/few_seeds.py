@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rabbit_chx.planning import movement
+from rabbit_chx.planning import ring_plan
 from rabbit_chx.routing import jump
 from rabbit_chx.routing.arrays import seeds
 
@@ -23,7 +23,7 @@ _FEW = 1 << 15
 @contextmanager
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
-    with patch.object(seeds, "SEEDS", _FEW), patch.object(movement, "SEEDS", _FEW):
+    with patch.object(seeds, "SEEDS", _FEW), patch.object(ring_plan, "SEEDS", _FEW):
         yield
 
 

@@ -15,8 +15,7 @@ from reaper import watch_containers
 from rabbit_chx import testing
 from rabbit_chx.errors import NoBrokerError, RabbitChxError
 from rabbit_chx.testing import RunningBroker, skip_unless_ci
-from rabbit_chx.testing.broker_search import broker_is_named
-from rabbit_chx.testing.containers import docker, docker_broker, require_docker
+from rabbit_chx.testing.containers import broker_is_named, docker, docker_broker, require_docker
 
 _PREFERRED = "4.3"
 _KINDS: dict[str, Callable[[], object]] = {"docker": require_docker, "local": find_tools}

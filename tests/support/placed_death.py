@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pika.adapters.blocking_connection import BlockingChannel
 
+from rabbit_chx.broker.hand_over import PikaCarrier, _Copies
 from rabbit_chx.broker.live_broker import Operation
-from rabbit_chx.broker.message_carrier import PikaCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 

@@ -11,11 +11,10 @@ from amqp_broker import returned as returned_frames
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
-from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, Steps, drive
 from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.options import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, Steps, drive
 
 #: What the broker does in a poll of the delivery.
 Event: TypeAlias = "Callable[[ScriptedConnection], None]"

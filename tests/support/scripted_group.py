@@ -16,8 +16,8 @@ from group_stage import eventually
 from rabbit_chx.consuming import GroupMessage, GroupTiming
 from rabbit_chx.consuming.channels import GroupConnection
 from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, entry_in
+from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.ownership import DeliveredMessage, QueueOwnership
-from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.runner import QueueRunner
 from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.consuming.settings import GroupMember

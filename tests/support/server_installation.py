@@ -17,8 +17,7 @@ from found_broker import local_series
 from local_server import find_tools
 
 from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
-from rabbit_chx.testing.broker_search import broker_is_named
-from rabbit_chx.testing.containers import official_image, require_docker, require_image
+from rabbit_chx.testing.containers import broker_is_named, official_image, require_docker, require_image
 from rabbit_chx.testing.running_broker import run_bounded
 
 _POLICY = Path("/usr/sbin/policy-rc.d")

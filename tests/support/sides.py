@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.topology import LiveTopology, Topology
 
 

@@ -17,10 +17,9 @@ from simulated_world import EndlessRunError, World
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import ConnectionLostError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing.delivery import Steps
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.outcomes import RowBatch
-from rabbit_chx.publishing.publish_report import PublishReport, Tally
-from rabbit_chx.publishing.steps import Steps
+from rabbit_chx.publishing.publish_report import PublishReport, RowBatch, Tally
 
 _CONFIRM_TIMEOUT_S, _BLOCKED_TIMEOUT_S, _RECONNECT_TIMEOUT_S = 60.0, 300.0, 120.0  # the defaults
 _CONNECT_S, _GOODBYE_S = 10.0, 10.0

@@ -35,10 +35,10 @@ from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.rows import ROW_BITS
 from spark_connector.writing import stream_task_writer, tasks
+from spark_connector.writing.preflight import WritePlan
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
-from spark_connector.writing.write_plan import WritePlan
 
 _MOST_LOOKS = 20_000
 _TIMEOUT_S = 60.0

@@ -24,17 +24,7 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 from rabbit_chx import retry
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import (
-    connection,
-    ends,
-    frames,
-    nodes,
-    other_writers,
-    reader,
-    reading,
-    stored_ids,
-    writer,
-)
+from rabbit_chx.streams import connection, ends, frames, nodes, reader, reading, stored_ids, writer
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Event, Fields, Key, frame
@@ -611,7 +601,7 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
             connection,
             nodes,
             ends,
-            other_writers,
+            writer,
             reader,
             reading,
             stored_ids,

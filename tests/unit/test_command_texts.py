@@ -8,7 +8,8 @@ import shlex
 
 import pytest
 
-from rabbit_chx.command_texts import (
+from rabbit_chx.errors import InputError, PlanRefusedError
+from rabbit_chx.words import (
     COMMAND,
     apply_text,
     command_text,
@@ -17,7 +18,6 @@ from rabbit_chx.command_texts import (
     in_vhost,
     with_options,
 )
-from rabbit_chx.errors import InputError, PlanRefusedError
 
 OPTIONS = [("--url", "amqp://host/a b"), ("--vhost", "it's")]
 ADDED = "--url 'amqp://host/a b' --vhost 'it'\"'\"'s'"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx import installation
-from rabbit_chx.installation import install_command, missing_extra
+from rabbit_chx import version
+from rabbit_chx.version import install_command, missing_extra
 
 _ROOT = Path(__file__).parents[2]
 _REQUIRES = (
@@ -63,7 +63,7 @@ def test_without_a_record_the_command_names_all_packages_of_the_extra(
 ) -> None:
     install(monkeypatch, None)
     assert install_command("spark") == "pip install 'pandas<3,>=2.2' 'pyarrow>=15'"
-    monkeypatch.setattr(installation, "IS_ON_INDEX", True)
+    monkeypatch.setattr(version, "IS_ON_INDEX", True)
     assert install_command("spark") == "pip install 'rabbit-chx[spark]'"
 
 
@@ -83,7 +83,7 @@ def test_no_text_of_the_product_installs_by_a_name_that_no_index_has() -> None:
     files = [_ROOT / "README.md", *(path for folder in folders for path in (_ROOT / folder).rglob("*"))]
     by_name = re.compile(r"""pip install [^`\n]*(?<![/.\w])rabbit[-_]chx(?!.*@)""")
     assert (
-        installation.IS_ON_INDEX
+        version.IS_ON_INDEX
         or {
             path
             for path in files

@@ -23,18 +23,21 @@ from typing import Any, Self, Unpack
 from rabbit_chx.checks import MAX_SHORTSTR, check_seconds
 from rabbit_chx.errors import BufferFullError, ConnectionLostError, InputError, MismatchError
 from rabbit_chx.options import documented, options_of, takes
-from rabbit_chx.publishing.batches import Column, name_columns
-from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE
+from rabbit_chx.publishing.batches import DEFAULT_EXCHANGE, Column, name_columns
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.encoder import one_as_bytes
-from rabbit_chx.publishing.message_properties import MessageProperties, PropertyColumns
+from rabbit_chx.publishing.encoder import MessageProperties, PropertyColumns, one_as_bytes
 from rabbit_chx.publishing.options import CommonOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.publisher import Publisher
-from rabbit_chx.publishing.publisher_base import PublisherBase
-from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats, is_in_callback
-from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.publishing.shared.unread import Unread, UnreadErrors
+from rabbit_chx.publishing.publisher import Publisher, PublisherBase
+from rabbit_chx.publishing.shared.outbox import (
+    Message,
+    Outbox,
+    OutboxRows,
+    SharedStats,
+    Unread,
+    UnreadErrors,
+    is_in_callback,
+)
 from rabbit_chx.publishing.shared.worker import Worker
 from rabbit_chx.retry import jitter
 from rabbit_chx.tracing import TRACED_BY, UNTRACED, publisher_span

@@ -24,12 +24,9 @@ from multiprocessing.util import Finalize
 from rabbit_chx.connection.blocking_connection import Connection, Waker
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnknownOutcomeError, UnreachableError
-from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, Step, drive
 from rabbit_chx.publishing.options import Retries
-from rabbit_chx.publishing.shared.outbox import Message, Outbox, SharedStats
-from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.publishing.shared.unread import tell_left
-from rabbit_chx.publishing.steps import Close, Open, Poll, Sleep, Step, drive
+from rabbit_chx.publishing.shared.outbox import Message, Outbox, OutboxRows, SharedStats, tell_left
 from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.words import plural, typed_error_text
 

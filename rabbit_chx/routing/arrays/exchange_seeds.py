@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rabbit_chx.amqp.client_fields import (
+from rabbit_chx.amqp.fields import (
+    INTEGER_RANGES,
     INTEGER_TYPES,
     PAMQP_NAME_BYTES,
+    AmqpField,
     Client,
+    FieldType,
     Sender,
     check_client,
     field_for,
     field_of_type,
 )
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import Atom, phash2
 from rabbit_chx.erlang.hashing import (
@@ -33,8 +35,8 @@ from rabbit_chx.erlang.hashing import (
     HCONST_13,
     MASK,
     SMALL_INTEGERS,
+    Term,
 )
-from rabbit_chx.erlang.terms import Term
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.keys import (
     CHUNK_KEYS,

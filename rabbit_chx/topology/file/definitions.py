@@ -28,9 +28,8 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.topology.file.fields import file_finding
-from rabbit_chx.topology.file.file_rules import match_fault
-from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, unsendable
+from rabbit_chx.topology.file.file_rules import file_finding, match_fault
+from rabbit_chx.topology.objects.argument_table import argument_fault, is_utf8, show_value, unsendable
 from rabbit_chx.topology.objects.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
 from rabbit_chx.topology.objects.objects import (
     BROKERS_EXCHANGES,
@@ -44,11 +43,16 @@ from rabbit_chx.topology.objects.objects import (
     FileFacts,
     PolicyDefinition,
     QueueDefinition,
+    is_own,
 )
-from rabbit_chx.topology.objects.own_names import is_own
-from rabbit_chx.topology.objects.schema import SCHEMA, Entry
-from rabbit_chx.topology.objects.toml_values import show_value
-from rabbit_chx.topology.objects.vhost_objects import ListedObject, make_object, odd_objects, vhost_objects
+from rabbit_chx.topology.objects.schema import (
+    SCHEMA,
+    Entry,
+    ListedObject,
+    make_object,
+    odd_objects,
+    vhost_objects,
+)
 from rabbit_chx.words import plural
 
 #: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a

@@ -10,9 +10,8 @@ from typing import Any
 
 from rabbit_chx.checks import MAX_SHORTSTR, is_number, is_whole, similar, too_long
 from rabbit_chx.routing.bindings import MAX_BUCKETS
-from rabbit_chx.topology.objects.argument_table import argument_fault, unsendable
+from rabbit_chx.topology.objects.argument_table import argument_fault, show_value, unsendable
 from rabbit_chx.topology.objects.ranges import RangeError, expand
-from rabbit_chx.topology.objects.toml_values import show_value
 
 #: The fault of a value, and its remedy.
 Fault = tuple[str, str]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.grouping import grouped
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
@@ -27,7 +26,8 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     list_onward,
 )
-from rabbit_chx.topology.rules.policies import alternate_of, policy_matches
+from rabbit_chx.topology.rules.arguments import alternate_of, policy_matches
+from rabbit_chx.words import grouped
 
 MADE_BY_BROKER = "amq.gen-"
 #: From 4.4 on an argument of a queue without a name sets another prefix.

@@ -25,7 +25,7 @@ from rabbit_chx.streams.frames import Confirms
 from rabbit_chx.streams.nodes import stream_settings
 from rabbit_chx.streams.rows import encode_rows
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing.containers import release_is_in
 
 pytestmark = [
     pytest.mark.broker,

@@ -10,8 +10,7 @@ from typing import Any
 from pika.compat import long
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.client_fields import Client
-from rabbit_chx.amqp.fields import FieldType
+from rabbit_chx.amqp.fields import Client, FieldType
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from routes.amqp10_catalogue import OVER_AMQP_10
 from routes.scenario import MODULUS, Keys, Message, Scenario, Step, Temporary

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.amqp.client_fields import Client, HeaderTable, Sender, table_for
+from rabbit_chx.amqp.fields import Client, HeaderTable, Sender, table_for
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.message import property_bytes, property_seconds

@@ -21,9 +21,7 @@ from pika.data import decode_table as pika_decode_table  # type: ignore[import-u
 from pika.data import encode_table as pika_encode_table
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.client_fields import field_for, table_for
-from rabbit_chx.amqp.fields import FieldType
-from rabbit_chx.amqp.header_table import encode_headers, parse_table
+from rabbit_chx.amqp.fields import FieldType, encode_headers, field_for, parse_table, table_for
 from rabbit_chx.errors import InputError
 
 CLIENTS = ("pika", "aio-pika")

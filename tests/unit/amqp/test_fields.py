@@ -16,7 +16,7 @@ import pytest
 from stored_cases import stored_cases
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.client_fields import field_for, table_for
+from rabbit_chx.amqp.fields import field_for, table_for
 from rabbit_chx.errors import InputError
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import pika
 import pytest
 
-from rabbit_chx.amqp import header_table
-from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.fields import AmqpField, FieldType
-from rabbit_chx.amqp.header_table import PROPERTY_FLAGS
+from rabbit_chx.amqp import fields
+from rabbit_chx.amqp.fields import PROPERTY_FLAGS, AmqpField, FieldType, table_for
 from rabbit_chx.errors import InputError
 
 NUMBERS_AND_TABLES = ("headers", "delivery_mode", "priority", "timestamp")
@@ -20,18 +18,18 @@ def test_every_property_that_pika_writes() -> None:
     text = {name: f"{name}-ä" for name in PROPERTY_FLAGS if name not in NUMBERS_AND_TABLES}
     given: dict[str, Any] = {**text, "delivery_mode": 2, "priority": 9, "timestamp": 1 << 33}
     wire = b"".join(pika.BasicProperties(headers={"n": 1}, **given).encode())
-    assert header_table.properties_in(wire) == {**given, "headers": table_for({"n": 1})}
-    assert list(header_table.properties_in(wire)) == list(PROPERTY_FLAGS)
-    assert header_table.properties_in(b"".join(pika.BasicProperties(message_id="m").encode())) == {
+    assert fields.properties_in(wire) == {**given, "headers": table_for({"n": 1})}
+    assert list(fields.properties_in(wire)) == list(PROPERTY_FLAGS)
+    assert fields.properties_in(b"".join(pika.BasicProperties(message_id="m").encode())) == {
         "message_id": "m"
     }
     for end in range(len(wire)):
         with pytest.raises(InputError, match="end too early"):
-            header_table.properties_in(wire[:end])
+            fields.properties_in(wire[:end])
 
 
 def test_equal_names_are_both_there() -> None:
-    assert header_table.parse_table(b"\1hV\1ht\1") == (
+    assert fields.parse_table(b"\1hV\1ht\1") == (
         (b"h", AmqpField("void")),
         (b"h", AmqpField("bool", True)),
     )
@@ -40,10 +38,10 @@ def test_equal_names_are_both_there() -> None:
 @pytest.mark.parametrize("data", [b"\1h", b"\1hS\0\0\0\5abc", b"\1hI\0", b"\1hS\0", b"\1hZ\0\0\0\0", b"\1h?"])
 def test_bytes_that_are_not_a_table(data: bytes) -> None:
     with pytest.raises(InputError, match="not a header table"):
-        header_table.parse_table(data)
+        fields.parse_table(data)
     for properties in (b"", b"\xff", b"\x20\0", b"\x80\0"):
         with pytest.raises(InputError, match="not message properties"):
-            header_table.properties_in(properties)
+            fields.properties_in(properties)
 
 
 # ---- written
@@ -64,9 +62,7 @@ def test_each_type_has_its_tag_and_size(type_: FieldType, value: Any, expected: 
     field = bytes.fromhex(expected)
     table = (len(field) + 2).to_bytes(4) + b"\x01n" + field
 
-    assert header_table.encode_table(((b"n", AmqpField(type_, value)),)) == table
-    assert header_table.encode_headers({"n": AmqpField(type_, value)}) == table
+    assert fields.encode_table(((b"n", AmqpField(type_, value)),)) == table
+    assert fields.encode_headers({"n": AmqpField(type_, value)}) == table
     for tag in b"lL" if type_ == "long" else field[:1]:
-        assert header_table.parse_table(table[4:6] + bytes([tag]) + field[1:]) == (
-            (b"n", AmqpField(type_, value)),
-        )
+        assert fields.parse_table(table[4:6] + bytes([tag]) + field[1:]) == ((b"n", AmqpField(type_, value)),)

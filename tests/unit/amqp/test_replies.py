@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stored_cases import stored_cases
 
-from rabbit_chx.amqp.replies import error_for, is_transient
+from rabbit_chx.amqp.frames import error_for, is_transient
 from rabbit_chx.errors import BrokerTimeoutError, InputError
 
 

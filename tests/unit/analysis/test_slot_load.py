@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.analysis import KeySketch, SlotLoad
-from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.slot_load import KeyCount
+from rabbit_chx.analysis.key_routing import Hashing, KeyCount
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release, SlotTable
 

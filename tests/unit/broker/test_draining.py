@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.broker.draining import STALE_S, wait_drained
+from rabbit_chx.broker.applying import STALE_S, wait_drained
 from rabbit_chx.broker.live_broker import QueueCounts
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.planning.ring_plan import Append

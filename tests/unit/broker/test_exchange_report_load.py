@@ -14,7 +14,7 @@ from rabbit_chx import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.broker.exchange_report import ShownExchange, show_report
 from rabbit_chx.cli.samples import parse_keys, read_load
 from rabbit_chx.rendering.document import Document
-from rabbit_chx.topology.usage import PublishRates
+from rabbit_chx.topology.model import PublishRates
 
 pytestmark = pytest.mark.all_seeds
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]

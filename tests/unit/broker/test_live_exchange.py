@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.broker import live_exchange, reading_shards
+from rabbit_chx.broker import live_exchange
 from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
-from rabbit_chx.records.mark import Stamp
-from rabbit_chx.records.ring_records import make_record, record_arguments, record_name
+from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments, record_name
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.rules.shards import Shard, shard_names
+from rabbit_chx.topology.rules.plugin_objects import Shard, shard_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {
@@ -174,11 +173,11 @@ def test_shards_that_no_policy_makes_any_more_are_read(monkeypatch: pytest.Monke
     names = shard_names("images", ["rabbit@a"], 2)
     exchange = SimpleNamespace(name="images", vhost="v", type="x-modulus-hash", policy_definition={})
     exchange.bindings = [(names[1], "7"), ("other", "")]
-    monkeypatch.setattr(reading_shards, "LiveExchange", lambda *_: exchange)
-    monkeypatch.setattr(reading_shards, "read_nodes", lambda _: {})
+    monkeypatch.setattr(live_exchange, "LiveExchange", lambda *_: exchange)
+    monkeypatch.setattr(live_exchange, "read_nodes", lambda _: {})
     listed = {"items": [{"name": names[0], "type": "quorum"}], "page_count": 1}
     broker: Any = SimpleNamespace(api=SimpleNamespace(get=lambda *_, **__: listed))
-    found = reading_shards.read_sharded_exchange(broker, "images", RELEASE, counts=False)
+    found = live_exchange.read_sharded_exchange(broker, "images", RELEASE, counts=False)
     assert found.shards == (
         Shard(names[0], "rabbit@a", 0, "quorum"),
         Shard(names[1], "rabbit@a", 1, None, ("7",)),

@@ -19,11 +19,9 @@ from rabbit_chx.broker.applying import Permission
 from rabbit_chx.broker.live_exchange import read_ring
 from rabbit_chx.broker.reading import read_release
 from rabbit_chx.broker.recording import record_rings
-from rabbit_chx.records.mark import Stamp
-from rabbit_chx.records.ring_records import RingRecord, make_record
+from rabbit_chx.records.ring_records import RingRecord, Stamp, make_record
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.objects.own_names import is_own
+from rabbit_chx.topology.objects.objects import RingMember, is_own
 
 FILE = """
 [[exchanges]]

@@ -22,7 +22,7 @@ from rabbit_chx.broker import recording
 from rabbit_chx.broker.applying import Permission, apply_plan
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.recording import record_rings, why_not_resumable
-from rabbit_chx.records.evidence import evidence_of
+from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.records.ring_records import record_name
 from rabbit_chx.routing import Destination, Ground
 from rabbit_chx.topology import (
@@ -37,7 +37,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
-from rabbit_chx.topology.objects.own_names import is_own
+from rabbit_chx.topology.objects.objects import is_own
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))

@@ -11,7 +11,7 @@ from sides import as_live
 from rabbit_chx.broker import usage as usage_module
 from rabbit_chx.broker.usage import with_settled_consumers
 from rabbit_chx.topology import LiveTopology
-from rabbit_chx.topology.usage import Consumer, Usage
+from rabbit_chx.topology.model import Consumer, Usage
 
 WAITING = Usage(consumers={"q1": [Consumer("a", active=False)]})
 SETTLED = Usage(consumers={"q1": [Consumer("a", active=True)], "q2": []})

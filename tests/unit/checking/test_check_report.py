@@ -12,7 +12,7 @@ from exposition import Family, parsed_exposition
 from given_report import console_text
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS, USAGE_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS, USAGE_KINDS
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text

@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx import Topology
 from rabbit_chx.analysis import Finding
-from rabbit_chx.checking.dead_letters import DeadLetters
+from rabbit_chx.checking.check_rings import DeadLetters
 from rabbit_chx.topology import LiveTopology, check
 
 RING = """

@@ -11,13 +11,13 @@ import pytest
 from sides import as_live
 
 from rabbit_chx.analysis import simulate
-from rabbit_chx.analysis.compare_report import compare_report
+from rabbit_chx.analysis.report_parts import compare_report
 from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.errors import EmptyRingError, UnknownOrderError
-from rabbit_chx.records.evidence import Means
+from rabbit_chx.records.live_rings import Means
 from rabbit_chx.rendering.document import Facts
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
-from rabbit_chx.routing.ground import LISTED_CONDITION
+from rabbit_chx.routing.bindings import LISTED_CONDITION
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,

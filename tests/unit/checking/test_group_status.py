@@ -12,10 +12,9 @@ from sides import as_live
 from stories import each_story, played, write_stories
 
 from rabbit_chx import Release
-from rabbit_chx.checking.check_usage import usage_findings
-from rabbit_chx.checking.group_status import GroupStatus
+from rabbit_chx.checking.group_status import GroupStatus, usage_findings
 from rabbit_chx.topology import LiveTopology, QueueDefinition
-from rabbit_chx.topology.usage import Consumer, QueueUsage, Usage
+from rabbit_chx.topology.model import Consumer, QueueUsage, Usage
 
 STORIES = Path(__file__).with_name("group_status.txt")
 

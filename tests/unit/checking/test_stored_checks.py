@@ -13,7 +13,7 @@ import pytest
 from sides import as_live
 from stored_scenarios import Scenario, read_scenarios, stored_sections, write_sections
 
-from rabbit_chx.analysis.finding_kinds import CHECK_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import Ground, HashRing
 from rabbit_chx.routing.arrays import seeds

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from sides import as_live
 
-from rabbit_chx.checking.check_usage import uneven_traffic
+from rabbit_chx.checking.group_status import uneven_traffic
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
@@ -17,7 +17,7 @@ from rabbit_chx.topology import (
     Topology,
     check,
 )
-from rabbit_chx.topology.usage import Consumer, PublishRates, QueueUsage, Usage
+from rabbit_chx.topology.model import Consumer, PublishRates, QueueUsage, Usage
 
 QUEUES = [f"q{number}" for number in range(8)]
 RING = HashRing.from_bindings([(queue, 1) for queue in QUEUES])

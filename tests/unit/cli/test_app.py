@@ -16,7 +16,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.cli.app import COMMANDS as LISTED
 from rabbit_chx.cli.app import _code_of, app
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, RingSourceError
-from rabbit_chx.installation import missing_extra
+from rabbit_chx.version import missing_extra
 
 COMMANDS = {name.split()[0] for names in LISTED.values() for name in names}
 

@@ -21,9 +21,9 @@ from slot_files import live_of
 
 from rabbit_chx import Release, Topology
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.cli import broker_options, evidence
+from rabbit_chx.cli import broker_options, record
 from rabbit_chx.cli.broker_options import offer_to_end
-from rabbit_chx.cli.evidence import EvidenceOptions, _observed_pairs, _why_left_out, read_trace
+from rabbit_chx.cli.record import EvidenceOptions, _observed_pairs, _why_left_out, read_trace
 from rabbit_chx.errors import InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.routing.observations import Observation
 
@@ -126,7 +126,7 @@ def test_neither_observations_nor_keys_in_csv_need_pyarrow(tmp_path: Path) -> No
     program = (
         "import sys; sys.modules['pyarrow'] = None; sys.modules['numpy'] = None\n"
         "from rabbit_chx.analysis.key_routing import Hashing\n"
-        "from rabbit_chx.cli.evidence import EvidenceOptions\n"
+        "from rabbit_chx.cli.record import EvidenceOptions\n"
         "from rabbit_chx.cli.samples import parse_keys\n"
         "print(EvidenceOptions(observed=sys.argv[1]).read_file('x', Hashing()), parse_keys(sys.argv[1]).read())"
     )
@@ -191,7 +191,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, *, answer: bool | None) -> list
         asked.append(question)
         return bool(answer)
 
-    for module in (evidence, broker_options):
+    for module in (record, broker_options):
         monkeypatch.setattr(module, "has_terminal", lambda: answer is not None)
     monkeypatch.setattr(click, "confirm", confirm)
     return asked

@@ -42,7 +42,7 @@ def test_a_command_without_a_reader_ends_with_141(arguments: list[str], *, also_
 SPEAKER = """
 import sys
 import threading
-from rabbit_chx.cli.lost_reader import watched_streams
+from rabbit_chx.cli.app import watched_streams
 with watched_streams():
     sys.stderr.write("waiting\\n")
     sys.stdin.readline()

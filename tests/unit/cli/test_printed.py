@@ -22,14 +22,14 @@ from stored_scenarios import read_scenarios
 import rabbit_chx
 from rabbit_chx import Topology
 from rabbit_chx.cli.app import app
-from rabbit_chx.cli.printed import (
+from rabbit_chx.cli.command import (
     remember_options,
     with_own_options,
     without_passwords,
 )
 from rabbit_chx.cli.ring_argument import parse_ring
-from rabbit_chx.command_texts import COMMAND, command_text, exchange_argument
 from rabbit_chx.topology import check
+from rabbit_chx.words import COMMAND, command_text, exchange_argument
 
 #: Commands about rings whose order nobody knows.
 OF_UNKNOWN_ORDER = [
@@ -132,7 +132,7 @@ def test_every_command_of_a_text_is_one_with_all_broker_options(words: list[str]
 
 
 def test_the_search_for_commands_finds_them() -> None:
-    files = {"command_texts.py", "refusals.py", "plan.py", "upgrade.py", "arrange.py", "live_rings.py"}
+    files = {"words.py", "refusals.py", "plan.py", "upgrade.py", "arrange.py", "live_rings.py"}
     assert files <= {file for file, _, _ in PRINTED}
     assert len(PRINTED) > 20
 

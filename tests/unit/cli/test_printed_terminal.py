@@ -14,7 +14,7 @@ from collections.abc import Container
 import pytest
 from command_line import PROGRAM
 
-from rabbit_chx.rendering.table import cell_width
+from rabbit_chx.rendering.document import cell_width
 
 
 def on_terminal(columns: int, *arguments: str, codes: Container[int] = (0, 1)) -> list[str]:

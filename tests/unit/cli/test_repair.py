@@ -9,7 +9,7 @@ from command_line import Stored
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.broker.applying import Applied
-from rabbit_chx.cli.applying import ApplyState
+from rabbit_chx.cli.plan import ApplyState
 from rabbit_chx.cli.repair import RepairReport
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan

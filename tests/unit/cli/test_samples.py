@@ -12,8 +12,8 @@ import pytest
 from command_line import BIND, Ran, ended
 from pyarrow import parquet
 
-from rabbit_chx import table_files
 from rabbit_chx.analysis import simulation
+from rabbit_chx.cli import samples
 from rabbit_chx.cli.samples import KeySource, parse_keys
 from rabbit_chx.errors import InputError, MissingExtraError
 
@@ -161,7 +161,7 @@ def test_a_key_that_cannot_be_sent_is_named_by_its_file_and_place(
 
 @pytest.mark.parametrize("name", ["k.csv", "k.parquet"])
 def test_rows_are_numbered_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(table_files, "_ROWS", 2)
+    monkeypatch.setattr(samples, "_ROWS", 2)
     content = "key\n" + "a\n" * 5 if name == "k.csv" else pa.table({"key": ["a"] * 5})
     rows = [batch.numbers for batch in KeySource(_put(tmp_path / name, content)).batches()]
     assert rows == [range(1, 3), range(3, 5), range(5, 6)]
@@ -171,7 +171,7 @@ def test_only_the_begin_of_a_file_has_a_mark_and_a_line_is_of_any_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        table_files, "_CHUNK_BYTES", 5
+        samples, "_CHUNK_BYTES", 5
     )  # each of the first lines is read alone, and the long ones in parts
     path = tmp_path / "keys"
     keys = ["a", "\ufeffb", "\ufeffc", "long" * 5, "d", "longer" * 5]

@@ -12,14 +12,14 @@ import pytest
 from command_line import Ran
 from sides import as_live
 
-from rabbit_chx.cli import show_consumers
+from rabbit_chx.cli import show
 from rabbit_chx.cli.broker_options import BrokerAddresses
-from rabbit_chx.consuming.stream_status import find_streams
+from rabbit_chx.consuming.stream_group import find_streams
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.streams.frames import Code, StreamMetadata
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember
-from rabbit_chx.topology.usage import Consumer, Usage
+from rabbit_chx.topology.model import Consumer, Usage
 
 UNKNOWN = "The last switch is not known"
 
@@ -31,7 +31,7 @@ Shown = Callable[..., tuple[dict[str, Any], str]]
 def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
     """Return the JSON and the table of `show x --consumers` for queues and the claims of a journal."""
 
-    def show(*queues: str, claimed: str = "q1") -> tuple[dict[str, Any], str]:
+    def run(*queues: str, claimed: str = "q1") -> tuple[dict[str, Any], str]:
         members = (RingMember("q1"), RingMember("q2"))
         orders = ExchangeDefinition("x", "x-consistent-hash", ring=members)
         ring = HashRing.from_bindings([member.binding for member in members], Release("4.3.6"))
@@ -46,13 +46,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> Shown:
         roster = SimpleNamespace(claims={claimed: SimpleNamespace(at=1.0)}, members={})
         opened = nullcontext(SimpleNamespace(topology=lambda: live))
         monkeypatch.setattr(BrokerAddresses, "open", lambda *_: opened)
-        monkeypatch.setattr(show_consumers, "_read_connections", lambda *_: {})
-        monkeypatch.setattr(show_consumers, "_roster", lambda *_: (roster, 0))
+        monkeypatch.setattr(show, "_read_connections", lambda *_: {})
+        monkeypatch.setattr(show, "_roster", lambda *_: (roster, 0))
         address = ("--url", "amqp://h", "--management-url", "http://guest:guest@h:15672")
         command = ("show", "x", "--consumers", *address)
         return json.loads(ran(*command, "--output", "json")[1]), ran(*command)[1]
 
-    return show
+    return run
 
 
 def test_without_a_parking_queue_the_parked_messages_are_unknown(shown: Shown) -> None:

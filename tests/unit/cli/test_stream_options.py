@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.cli.stream_options import parse_addresses
+from rabbit_chx.cli.show import parse_addresses
 from rabbit_chx.errors import InputError
 
 

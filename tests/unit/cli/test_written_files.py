@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rabbit_chx.cli.written_files import write_file
+from rabbit_chx.cli.inputs import write_file
 from rabbit_chx.errors import InputError
 
 OLD, NEW = "old\n", "new, and longer than before\n"

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from descriptors import no_descriptor_left
 
 from rabbit_chx.amqp import TlsSettings
-from rabbit_chx.connection.client_settings import aio_pika_arguments, server_name, tls_context
+from rabbit_chx.connection.tokens import aio_pika_arguments, server_name, tls_context
 from rabbit_chx.errors import InputError, UnreachableError
 
 
@@ -67,7 +67,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 _WITH_A_TERMINAL = """
 import os, sys
 from rabbit_chx.amqp import TlsSettings
-from rabbit_chx.connection.client_settings import tls_context
+from rabbit_chx.connection.tokens import tls_context
 
 os.open(sys.argv[1], os.O_RDWR)  # it is the terminal of this session now
 tls_context(TlsSettings(cert_file=sys.argv[2], key_file=sys.argv[3]))

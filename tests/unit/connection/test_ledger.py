@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.session import Ledger
 
 
 def test_a_refusal_is_news_however_many_messages_are_open() -> None:

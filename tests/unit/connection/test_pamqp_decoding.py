@@ -12,7 +12,7 @@ import pytest
 from pamqp import frame
 from pamqp.exceptions import UnmarshalingException
 
-from rabbit_chx.connection.pamqp_decoding import decode_all, unmarshal
+from rabbit_chx.connection.session import decode_all, unmarshal
 
 #: basic.deliver, whose routing key is no UTF-8.
 PAYLOAD = struct.pack(">HH", 60, 60) + b"\x01c" + bytes(8) + b"\x00" + b"\x01x" + b"\x01\xff"

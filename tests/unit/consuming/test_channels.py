@@ -15,10 +15,10 @@ from client_ends import CALL_ENDS, CONNECT_ENDS
 
 from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.amqp.replies import is_transient
-from rabbit_chx.consuming import channels, waits
+from rabbit_chx.amqp.frames import is_transient
+from rabbit_chx.consuming import channels, settings
 from rabbit_chx.consuming.channels import LateFrameFilter
-from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS
+from rabbit_chx.consuming.session import REQUIRED_ARGUMENTS
 
 
 async def test_the_number_of_a_channel_is_taken_again_last() -> None:
@@ -49,7 +49,7 @@ async def test_what_may_pass_is_tried_again_and_what_would_be_refused_again_is_n
 ) -> None:
     lost = errors.ConnectionLostError("the connection was lost")
     refused = errors.AccessRefusedError("refused", reply_code=403)
-    monkeypatch.setattr(waits, "REPUBLISH_S", 0.0)
+    monkeypatch.setattr(settings, "REPUBLISH_S", 0.0)
     monkeypatch.setattr(channels, "open_aio_pika", opened := AsyncMock())
     opened.side_effect = [lost, lost, _connection()]
     await channels._Writer(ConnectionSettings()).publish("q", b"")
@@ -64,7 +64,7 @@ async def test_a_cause_that_lasts_is_a_warning_and_a_limit_is_an_error(
 ) -> None:
     lost = errors.UnreachableError("no server answers there")
     limit = errors.ConnectionLimitError("connection limit (1) is reached: close connections", reply_code=530)
-    monkeypatch.setattr(waits, "REPUBLISH_S", 0.0)
+    monkeypatch.setattr(settings, "REPUBLISH_S", 0.0)
     monkeypatch.setattr(channels, "open_aio_pika", opened := AsyncMock())
     opened.side_effect = [lost] * 5 + [limit]
     with pytest.raises(errors.ConnectionLimitError):

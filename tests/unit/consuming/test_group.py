@@ -465,7 +465,7 @@ def test_a_hook_that_ends_the_process_ends_it_once_and_on_lost_is_called(
 async def test_a_hook_that_goes_on_although_it_is_cancelled_is_over_after_its_time(
     site_of: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
-    monkeypatch.setattr("rabbit_chx.consuming.waits.CANCELLED_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.settings.CANCELLED_S", 0.05)
     site = site_of(timing=replace(BRISK, hook_s=0.05))
     calls, is_over = [], asyncio.Event()
 
@@ -763,7 +763,7 @@ async def test_a_queue_that_ends_each_connection_is_left_out_and_the_others_go_o
 ) -> None:
     """`tests/broker/` has a real message of that kind."""
     monkeypatch.setattr(group, "RETRY_S", 0.05)
-    monkeypatch.setattr("rabbit_chx.consuming.undeliverable._SETTLE_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.group._SETTLE_S", 0.05)
     is_poisoned = True
     real = ScriptedConnection.consume_behind
 
@@ -802,7 +802,7 @@ async def test_a_queue_that_ends_each_connection_is_left_out_and_the_others_go_o
 async def test_a_group_whose_only_queue_cannot_be_delivered_waits_for_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rabbit_chx.consuming.undeliverable._SETTLE_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.group._SETTLE_S", 0.05)
     async with running(site) as task:
         for count in (1, 2):
             await eventually(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pytest
 from scripted_group import BRISK
 
+from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.ownership import (
     Ack,
     AwaitAcks,
@@ -22,7 +23,6 @@ from rabbit_chx.consuming.ownership import (
     StartTimer,
     TimerReason,
 )
-from rabbit_chx.consuming.poison import Turns
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
 
 QUEUES = ("p", "q")

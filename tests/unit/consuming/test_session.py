@@ -108,7 +108,7 @@ async def test_a_member_that_is_elected_while_the_broker_blocks_takes_the_queue_
 async def test_a_member_that_stops_says_once_which_handler_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rabbit_chx.consuming.waits.LONG_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.settings.LONG_S", 0.05)
     async with consuming_stage() as (stage, _):
         stage.gate.clear()
         await stage.connection.deliver("q.0", 1)

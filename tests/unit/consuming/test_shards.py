@@ -21,7 +21,7 @@ from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.consuming.shards import _Consumer
 from rabbit_chx.errors import HandlerError, UnreachableError
-from rabbit_chx.installation import install_command
+from rabbit_chx.version import install_command
 
 STORIES = Path(__file__).with_name("shard_refusals.txt")
 NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"

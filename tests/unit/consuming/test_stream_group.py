@@ -193,7 +193,7 @@ async def test_what_on_gained_returns_is_checked_as_a_start_is(start: Any) -> No
 async def test_on_gained_that_goes_on_although_it_is_cancelled_has_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rabbit_chx.consuming.waits.CANCELLED_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.settings.CANCELLED_S", 0.05)
     is_over = asyncio.Event()
 
     async def goes_on(_: str) -> None:

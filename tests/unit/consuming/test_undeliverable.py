@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rabbit_chx.consuming.undeliverable import UndeliverableQueues
+from rabbit_chx.consuming.group import UndeliverableQueues
 from rabbit_chx.errors import BrokerRefusedError, ConnectionLostError, RabbitChxError
 
 INTERNAL = BrokerRefusedError("INTERNAL_ERROR", reply_code=541)

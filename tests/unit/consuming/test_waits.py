@@ -10,8 +10,8 @@ from unittest.mock import AsyncMock
 import pytest
 from bounded import until
 
-from rabbit_chx.consuming import waits
-from rabbit_chx.consuming.waits import LoopWatch, wait_unless_blocked, waiting
+from rabbit_chx.consuming import settings
+from rabbit_chx.consuming.settings import LoopWatch, wait_unless_blocked, waiting
 
 
 async def test_a_loop_is_late_after_its_limit_of_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ async def test_an_answer_after_a_silence_is_told_once() -> None:
 async def test_a_wait_is_logged_once_when_it_is_long_and_not_when_it_is_short(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, in_a_thread: bool
 ) -> None:
-    monkeypatch.setattr(waits, "LONG_S", 0.05)
+    monkeypatch.setattr(settings, "LONG_S", 0.05)
 
     async def wait(name: str, act: Callable[[], object]) -> None:
         def blocking() -> None:

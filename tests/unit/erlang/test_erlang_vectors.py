@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from rabbit_chx.erlang import Atom, ErlangMap, phash2
-from rabbit_chx.erlang.hashing import exs1024_outputs, exs1024_uniform
-from rabbit_chx.erlang.terms import Term
+from rabbit_chx.erlang.hashing import Term, exs1024_outputs, exs1024_uniform
 from rabbit_chx.routing import jump_consistent_hash
 from rabbit_chx.routing.arrays.keys import hashes
 from rabbit_chx.routing.arrays.seeds import buckets_of_seeds

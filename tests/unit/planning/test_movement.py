@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.planning.movement import Moment, MovementCounter, bucket_count
-from rabbit_chx.planning.ring_plan import find_best_steps
+from rabbit_chx.planning.ring_plan import Moment, MovementCounter, bucket_count, find_best_steps
 from rabbit_chx.records.live_rings import LiveRing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import Place

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.planning import proposals
-from rabbit_chx.planning.movement import MovementCounter
 from rabbit_chx.planning.proposals import find_least_moving_order
+from rabbit_chx.planning.ring_plan import MovementCounter
 from rabbit_chx.records.live_rings import LiveRing
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import RingMember

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rabbit_chx.analysis.findings import Finding
-from rabbit_chx.planning.movement import Moment
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import movement_refusal
-from rabbit_chx.planning.ring_plan import KeyMapPlan, Movement
+from rabbit_chx.planning.ring_plan import KeyMapPlan, Moment, Movement
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import Topology
 

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from rabbit_chx.planning.movement import Moment, MovementCounter
-from rabbit_chx.planning.ring_plan import RingSteps, count_kept_members, find_best_steps
+from rabbit_chx.planning.ring_plan import (
+    Moment,
+    MovementCounter,
+    RingSteps,
+    count_kept_members,
+    find_best_steps,
+)
 from rabbit_chx.records.live_rings import LiveRing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.objects.changes import PlannedChange
+from rabbit_chx.topology.objects.schema import PlannedChange
 
 
 def _members(text: str) -> list[RingMember]:

@@ -14,7 +14,7 @@ from slot_files import NEWEST, live_of, slotted
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.planning.targets import with_release
+from rabbit_chx.planning.plan import with_release
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,

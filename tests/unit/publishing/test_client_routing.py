@@ -13,7 +13,7 @@ import pytest
 from scripted_peer import Peer
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
-from rabbit_chx.publishing.client_routing import ClientRouting
+from rabbit_chx.publishing.batches import ClientRouting
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     ExchangeRef,

@@ -17,11 +17,10 @@ from scripted_delivery import Broker, ScriptedConnection, ack, lost, nack, nothi
 from stories import each_story, played, write_stories
 
 from rabbit_chx import errors
-from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.publishing.closes import close_error
+from rabbit_chx.amqp.frames import error_for
+from rabbit_chx.publishing.delivery import Open, Sleep, Step, drive
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.steps import Open, Sleep, Step, drive
+from rabbit_chx.publishing.publish_report import PublishReport, close_error
 
 STORIES = Path(__file__).with_name("deliveries.txt")
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.header_table import encode_headers, parse_table, properties_in
+from rabbit_chx.amqp.fields import encode_headers, parse_table, properties_in, table_for
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.encoder import PROPERTY_NAMES, Encoder, Properties, Rows, as_bytes, one_as_bytes
 

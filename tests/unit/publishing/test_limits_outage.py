@@ -12,7 +12,7 @@ from delivery_stories import DeliveryStory
 from scripted_delivery import Broker, ScriptedConnection, ack, lost
 from stories import each_story, played, write_stories
 
-from rabbit_chx.publishing.steps import Open, Step
+from rabbit_chx.publishing.delivery import Open, Step
 
 STORIES = Path(__file__).with_name("outages.txt")
 

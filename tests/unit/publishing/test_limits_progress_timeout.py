@@ -11,8 +11,7 @@ from scripted_delivery import A, ScriptedConnection, ack, blocked, unblocked
 from stories import each_story, played, write_stories
 
 from rabbit_chx.errors import BrokerTimeoutError
-from rabbit_chx.publishing.limits import ProgressTimeout
-from rabbit_chx.publishing.options import Limits
+from rabbit_chx.publishing.options import Limits, ProgressTimeout
 
 STORIES = Path(__file__).with_name("progress_timeouts.txt")
 

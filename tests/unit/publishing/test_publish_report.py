@@ -16,8 +16,7 @@ from stories import each_story, played, write_stories
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.publishing.outcomes import RowBatch
-from rabbit_chx.publishing.publish_report import Tally
+from rabbit_chx.publishing.publish_report import RowBatch, Tally
 
 STORIES = Path(__file__).with_name("reports.txt")
 

@@ -18,7 +18,7 @@ from rabbit_chx.publishing import Limits
 from rabbit_chx.publishing.batches import name_columns
 from rabbit_chx.publishing.options import PublishOptions
 from rabbit_chx.publishing.publish_report import PublishReport
-from rabbit_chx.publishing.publisher_base import PublisherBase
+from rabbit_chx.publishing.publisher import PublisherBase
 
 
 def only(tag: int, answer: Answer) -> Answer:

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rabbit_chx.publishing.steps import drive
+from rabbit_chx.publishing.delivery import drive
 
 
 @pytest.mark.parametrize("foreign", [KeyboardInterrupt, ZeroDivisionError])

@@ -8,7 +8,7 @@ import pytest
 
 from rabbit_chx.records.live_rings import find_live_ring, make_members
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.routing.bindings import UNORDERED
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check, plan
 
 NEWEST = Release("4.3.6")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rabbit_chx.records.mark import Mark, Stamp, mark_arguments, stamp_in
-from rabbit_chx.topology.objects.own_names import MARK
+from rabbit_chx.records.ring_records import Mark, Stamp, mark_arguments, stamp_in
+from rabbit_chx.topology.objects.objects import MARK
 
 HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2)
 

@@ -13,14 +13,12 @@ from stored_cases import stored_cases
 from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.records import ring_records
-from rabbit_chx.records.evidence import Evidence
-from rabbit_chx.records.mark import Mark, Stamp
-from rabbit_chx.records.ring_records import RingRecord, make_record, ring_by_record
-from rabbit_chx.routing.ground import UNORDERED
+from rabbit_chx.records.live_rings import Evidence
+from rabbit_chx.records.ring_records import Mark, RingRecord, Stamp, make_record, ring_by_record
+from rabbit_chx.routing.bindings import UNORDERED
 from rabbit_chx.topology import LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.model import BrokerFacts
-from rabbit_chx.topology.objects.objects import ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.objects.own_names import MARK
+from rabbit_chx.topology.objects.objects import MARK, ExchangeDefinition, QueueDefinition
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))

@@ -8,9 +8,19 @@ from collections.abc import Callable
 import pytest
 from given_report import console_text
 
-from rabbit_chx.rendering.document import Batch, Block, Data, Document, Facts, Line, Lines, Table
+from rabbit_chx.rendering.document import (
+    Batch,
+    Block,
+    Data,
+    Document,
+    Facts,
+    Line,
+    Lines,
+    Table,
+    TableColumn,
+    cell_width,
+)
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput
-from rabbit_chx.rendering.table import TableColumn, cell_width
 from rabbit_chx.result_fields import Shown
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])

@@ -7,9 +7,19 @@ import io
 import pytest
 from readme_renderer import markdown
 
-from rabbit_chx.rendering.document import Batch, Block, Document, Facts, Line, Lines, Section, Table, Verbatim
+from rabbit_chx.rendering.document import (
+    Batch,
+    Block,
+    Document,
+    Facts,
+    Line,
+    Lines,
+    Section,
+    Table,
+    TableColumn,
+    Verbatim,
+)
 from rabbit_chx.rendering.output import MarkdownOutput
-from rabbit_chx.rendering.table import TableColumn
 from rabbit_chx.result_fields import Shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.table import TableColumn, cell_width, render_table, table_width
+from rabbit_chx.rendering.document import TableColumn, cell_width, render_table, table_width
 
 
 def test_text_is_folded_and_numbers_are_not() -> None:

@@ -18,7 +18,7 @@ from rabbit_chx.routing import (
     SuperStream,
     modulus_exchange,
 )
-from rabbit_chx.routing.flows import Flows
+from rabbit_chx.routing.bindings import Flows
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamClient
 

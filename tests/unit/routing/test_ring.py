@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ExchangeRef, Ground, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.ground import PROVENANCES
+from rabbit_chx.routing.bindings import PROVENANCES
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
 FIRST_WINS = Release("4.3.6")

@@ -11,8 +11,7 @@ from spark_messages import options_of
 
 import spark_connector
 from rabbit_chx.errors import InputError
-from spark_connector.casts import check_order_type, quote_name
-from spark_connector.columns import MessageColumns
+from spark_connector.columns import MessageColumns, check_order_type, quote_name
 
 
 def test_a_name_is_quoted_where_spark_would_parse_it() -> None:

@@ -13,8 +13,7 @@ import pytest
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError
 from spark_connector import draining
-from spark_connector.draining import DrainReport, drain
-from spark_connector.reading.queue_consumer import UnsettledMessage
+from spark_connector.draining import DrainReport, UnsettledMessage, drain
 
 SIZE = 100
 

@@ -11,11 +11,11 @@ from stream_node import Session
 from stream_publishers import PARTITIONS, Broker, once, publish, publish_rows, publisher
 
 from rabbit_chx import StreamPublisher, errors
-from rabbit_chx.streams import other_writers
 from rabbit_chx.streams import publisher as publisher_module
+from rabbit_chx.streams import writer
 from rabbit_chx.streams.frames import Key
-from rabbit_chx.streams.other_writers import OtherWriters
 from rabbit_chx.streams.publisher import StreamReport
+from rabbit_chx.streams.writer import OtherWriters
 
 NOT_STORED = (
     r"another writer uses the name 'load', and (\d+) confirmed rows? up to id \d+ (is|are) not stored"
@@ -257,7 +257,7 @@ def test_writers_that_open_at_once_notice_each_other(writers: int) -> None:
     """Whichever is the first to report rows, in any order of their requests, while one before them closes."""
     for seed in range(300):
         threads = Threads(seed)
-        with threads.playing(other_writers):
+        with threads.playing(writer):
             connection: Any = Offsets(threads)
             before = OtherWriters("s", "load")
             before.look_if_due(connection)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from stream_publishers import ROWS, Broker, publish, publish_rows, publisher
 
-from rabbit_chx.connection.usage_guard import FINALIZER_S
+from rabbit_chx.connection.blocking_connection import FINALIZER_S
 from rabbit_chx.errors import InputError
 
 

@@ -7,9 +7,9 @@ import sys
 
 from stream_bytes import chunk_bytes, entry
 
-from rabbit_chx.installation import install_command
 from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.reader import RangeReader
+from rabbit_chx.version import install_command
 
 
 def test_a_chunk_that_was_read_before_gives_no_more_time() -> None:

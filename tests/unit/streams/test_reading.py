@@ -17,7 +17,7 @@ from stream_logs import ChunkLog, chunks_of
 from stream_node import ListeningNode, Session, StreamNode, in_memory
 
 from rabbit_chx import errors
-from rabbit_chx.streams import ReadLimits, StreamReader, reader, subscription
+from rabbit_chx.streams import ReadLimits, StreamReader, options, reader
 from rabbit_chx.streams.frames import Key, frame
 from rabbit_chx.streams.reader import RangeReader
 
@@ -219,7 +219,7 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_received(
 def test_the_credit_is_what_may_be_under_way(
     log: ListeningNode, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, *, chunks: Any, credit: Any
 ) -> None:
-    monkeypatch.setattr(subscription, limit, value)
+    monkeypatch.setattr(options, limit, value)
     log.chunks, log.at_once = chunks, 4
     with opened(log, batch_rows=1) as reading:
         assert len(numbers(reading)) == 10 * len(chunks)

@@ -11,7 +11,7 @@ from scripted_api import ScriptedApi
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import BrokerRefusedError, InputError
-from rabbit_chx.streams import references
+from rabbit_chx.streams import stored_ids
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -27,10 +27,10 @@ def test_the_bounds_of_the_names(
     """`count` includes the publisher's own name, which the stream may have already."""
     names = [f"name-{n}" for n in range(count)]
     writers = dict.fromkeys(names if is_known else names[1:], 1)
-    monkeypatch.setattr(references, "_writers", lambda *_: writers)
+    monkeypatch.setattr(stored_ids, "_writers", lambda *_: writers)
     refused = pytest.raises(InputError, match="remembers 251 publishers with 'name-0', of at most 255")
     with caplog.at_level(logging.WARNING), refused if count > 250 else nullcontext():
-        references.check_references(ManagementUrl.of("http://h"), ConnectionSettings(), "s", "name-0")
+        stored_ids.check_references(ManagementUrl.of("http://h"), ConnectionSettings(), "s", "name-0")
     assert bool(caplog.records) == warns
 
 
@@ -38,6 +38,6 @@ def test_a_plugin_that_is_not_enabled_is_named_with_the_remedy() -> None:
     with ScriptedApi() as api:
         url = ManagementUrl.of(f"http://{api.address}")
         with pytest.raises(BrokerRefusedError) as caught:
-            references.check_references(url, ConnectionSettings(), "s", "name-0")
+            stored_ids.check_references(url, ConnectionSettings(), "s", "name-0")
     remedy = "rabbitmq-plugins enable rabbitmq_stream_management; or leave management_url out"
     assert remedy in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.streams.frames import Code, CreditRefused, DeliveredChunk, Event, StreamChanged
-from rabbit_chx.streams.subscription import StreamSubscription
+from rabbit_chx.streams.options import StreamSubscription
 
 
 def receiving(*events: Event) -> StreamSubscription:

@@ -9,7 +9,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import NoBrokerError, find_broker, in_ci, skip_unless_ci
-from rabbit_chx.testing.broker_search import release_is_in
+from rabbit_chx.testing.containers import release_is_in
 
 VARIABLES = ("RABBIT_CHX_TEST_URL", "RABBIT_CHX_TEST_MANAGEMENT_URL", "RABBIT_CHX_TEST_RING_VIA")
 

@@ -23,7 +23,7 @@ OF_SPARK = "tests/unit/spark_connector/options"
         (["rabbit_chx/routing/arrays/keys.py"], ["tests/unit/routing", PRINTED]),
         (["rabbit_chx/publishing/options.py"], ["tests/unit/publishing", PRINTED, OF_SPARK]),
         (
-            ["rabbit_chx/analysis/finding_kinds.py"],
+            ["rabbit_chx/analysis/findings.py"],
             ["tests/unit/analysis", "tests/unit/checking", "tests/unit/cli", "tests/unit/tools"],
         ),
         (["spark_connector/columns.py"], ["tests/unit/spark_connector"]),

@@ -17,7 +17,7 @@ from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing.ground import UNORDERED, Ground
+from rabbit_chx.routing.bindings import UNORDERED, Ground
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,

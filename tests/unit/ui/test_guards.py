@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from rabbit_chx.ui.guards import Guards
+from rabbit_chx.ui.app import Guards
 
 HERE = ("localhost", "127.0.0.1", "::1")
 TOKEN = "a-token"  # noqa: S105  # of a test

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.ui.shared_reading import SharedReading
+from rabbit_chx.ui.state import SharedReading
 
 
 def test_many_viewers_are_one_reading() -> None:

@@ -12,13 +12,11 @@ from amqp_broker import ACK, confirm, returned
 from scripted_delivery import A, ScriptedConnection
 
 from rabbit_chx.errors import ConnectionLostError, RowError, UnknownOutcomeError, UnroutableError
-from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.delivery import Delivery, Open, Step, drive
 from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.options import Limits, Retries
-from rabbit_chx.publishing.outcomes import LOST
-from rabbit_chx.publishing.shared.outbox import Message, Outbox
-from rabbit_chx.publishing.shared.outbox_rows import OutboxRows
-from rabbit_chx.publishing.steps import Open, Step, drive
+from rabbit_chx.publishing.publish_report import LOST
+from rabbit_chx.publishing.shared.outbox import Message, Outbox, OutboxRows
 
 PLAIN = b"\0\0"
 #: The properties with a header that the broker has added, which is not compared.

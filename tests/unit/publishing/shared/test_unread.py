@@ -15,8 +15,8 @@ from scripted_peer import Peer
 
 from rabbit_chx import errors
 from rabbit_chx.publishing import SharedPublisher
-from rabbit_chx.publishing.shared import unread
-from rabbit_chx.publishing.shared.unread import UnreadErrors
+from rabbit_chx.publishing.shared import outbox
+from rabbit_chx.publishing.shared.outbox import UnreadErrors
 
 _SOON_S = 60.0
 
@@ -25,8 +25,8 @@ _SOON_S = 60.0
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A clock that stands still, and publishers without errors so far."""
     clock = Mock(monotonic=Mock(return_value=100.0))
-    monkeypatch.setattr(unread, "time", clock)
-    monkeypatch.setattr(unread, "_LEFT", set())
+    monkeypatch.setattr(outbox, "time", clock)
+    monkeypatch.setattr(outbox, "_LEFT", set())
     return clock
 
 
@@ -37,7 +37,7 @@ def drop(publisher: SharedPublisher, count: int, exchange: str | None = None) ->
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what was logged since the last call."""
-    lines = [record.getMessage() for record in caplog.records if record.name == unread.__name__]
+    lines = [record.getMessage() for record in caplog.records if record.name == outbox.__name__]
     caplog.clear()
     return [line.partition(" with ")[0].rpartition(": ")[2] + line.partition(" with ")[2] for line in lines]
 
@@ -87,7 +87,7 @@ def test_an_error_that_was_asked_for_is_not_logged(
                 future.result(_SOON_S)
         assert isinstance(future.exception(_SOON_S), errors.UnroutableError)
         del future
-    unread.tell_left()
+    outbox.tell_left()
     assert told(caplog) == []
 
 
@@ -100,7 +100,7 @@ def test_the_end_of_the_process_counts_futures_that_still_exist(
         wait(futures, _SOON_S)
     assert told(caplog) == []  # they may be asked after the close
     assert futures[0].exception(0)
-    unread.tell_left()
+    outbox.tell_left()
     assert [line.split(",")[0] for line in told(caplog)] == ["2 messages endedUnroutableError"]
     futures.clear()
     assert told(caplog) == []
@@ -113,7 +113,7 @@ def test_a_forked_child_logs_nothing_of_its_parent(
     mark = kept.hold(errors.UnroutableError("lost", exchange="x"))
     monkeypatch.setattr(os, "getpid", lambda: 1)
     del mark
-    unread.tell_left()
+    outbox.tell_left()
     assert told(caplog) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.routing.arrays.modulo import ModuloFlows
+from rabbit_chx.routing.arrays.seeds import ModuloFlows
 
 NUMBERED = st.lists(st.sampled_from("abcd"), max_size=7)
 

@@ -16,9 +16,8 @@ from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.ends import LogEnd
 from spark_connector.options.read_options import ReadOptions
-from spark_connector.reading import micro_batches, sources
-from spark_connector.reading.micro_batches import MicroBatches, Place, offset_of, places_in
-from spark_connector.reading.sources import Sources
+from spark_connector.reading import micro_batches
+from spark_connector.reading.micro_batches import MicroBatches, Place, Sources, offset_of, places_in
 from spark_connector.reading.spark_readers import BatchReader, MicroBatchReader
 
 ROWS_OF_A_CHUNK = 10
@@ -72,7 +71,7 @@ class Logs:
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     scripted = Logs()
-    monkeypatch.setattr(sources, "LogEnds", lambda *_: scripted)
+    monkeypatch.setattr(micro_batches, "LogEnds", lambda *_: scripted)
     return scripted
 
 
@@ -277,7 +276,7 @@ def test_the_streams_of_an_exchange_are_kept_for_a_while(logs: Logs, monkeypatch
     read = Sources(ReadOptions.parse({"url": "rabbitmq-stream://h", "exchange": "x"}))
     assert list(read.ends()) == list(read.ends()) == ["a"]
     streams_of.assert_called_once_with("x")
-    monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
+    monkeypatch.setattr(micro_batches, "_BINDINGS_S", 0.0)
     with pytest.raises(InputError, match="no stream is bound to exchange 'x'"):
         read.ends()
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource
 
-from spark_connector.reading.pushdown import CLOCK_MARGIN, Selection, select
+from spark_connector.reading.spark_readers import CLOCK_MARGIN, Selection, select
 
 if not hasattr(datasource, "EqualTo"):
     pytest.skip("filters need PySpark 4.1", allow_module_level=True)

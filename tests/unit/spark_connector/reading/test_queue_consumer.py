@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.header_table import encode_table
-from spark_connector.reading.queue_consumer import QueueConsumer, UnsettledMessage, batch_of
+from rabbit_chx.amqp.fields import encode_table
+from spark_connector.draining import QueueConsumer, UnsettledMessage, batch_of
 
 EVERYTHING = ("exchange", "message_id", "properties", "headers")
 

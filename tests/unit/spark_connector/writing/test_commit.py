@@ -23,9 +23,7 @@ from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import RowSample, StreamCounts, TaskReport
 from spark_connector.writing import stream_layout
 from spark_connector.writing.commit import abort_write, collect_notes, commit_write
-from spark_connector.writing.key_samples import add_to_sample
-from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing.preflight import WritePlan, add_to_sample, plan_write
 
 RING = HashRing.from_buckets(["q1", "q2"])
 GROWN = HashRing.from_buckets(["q1", "q2", "q3"])

@@ -10,8 +10,8 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, RabbitChxError
-from spark_connector.writing import exchange_check
-from spark_connector.writing.exchange_check import HASHING_TYPES, inspect_exchange
+from spark_connector.writing import preflight
+from spark_connector.writing.preflight import HASHING_TYPES, inspect_exchange
 
 OTHER_TYPE = "inequivalent arg 'type' for exchange 'orders' in vhost '/': received ... but current is '{}'"
 OTHER_ARGUMENT = "inequivalent arg '{}' for exchange 'orders' in vhost '/'"
@@ -34,7 +34,7 @@ def _looked_at(
     connection = SimpleNamespace(
         request=request, close=lambda: None, session=SimpleNamespace(server={"version": "4.3.6"})
     )
-    monkeypatch.setattr(exchange_check, "Connection", lambda _: connection)
+    monkeypatch.setattr(preflight, "Connection", lambda _: connection)
     return inspect_exchange(ConnectionSettings(), "orders"), declared
 
 

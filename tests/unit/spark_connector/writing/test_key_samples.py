@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 
-from spark_connector.writing.key_samples import add_to_sample, count_split_keys
+from spark_connector.writing.preflight import add_to_sample, count_split_keys
 
 
 def sample(keys: range, *, batch: int = 3_000) -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_connector.writing import sorting
-from spark_connector.writing.sorting import sort_rows
+from spark_connector.writing import stream_task_writer
+from spark_connector.writing.stream_task_writer import sort_rows
 
 COLUMNS = ("order", "key", "value", "filter")
 
@@ -43,7 +43,7 @@ def rows_of(found: Iterator[pa.Table]) -> list[tuple[object, ...]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
-    monkeypatch.setattr(sorting, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(stream_task_writer, "_BATCH_BYTES", 500)
     return tmp_path
 
 

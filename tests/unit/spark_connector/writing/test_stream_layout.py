@@ -22,8 +22,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Release, SlotTable, SuperStream
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.streams.keys import check_stream_ring
-from rabbit_chx.streams.rows import ROW_BITS
+from rabbit_chx.streams.rows import ROW_BITS, check_stream_ring
 from spark_connector.options.write_options import WriteOptions, check_mode
 from spark_connector.writing import stream_layout
 from spark_connector.writing.stream_layout import (

@@ -16,11 +16,10 @@ from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import SuperStream
 from spark_connector.placing.placement import Placement, partition_numbers
 from spark_connector.writing import stream_task_writer
-from spark_connector.writing.sorting import sort_rows
+from spark_connector.writing.preflight import WritePlan
 from spark_connector.writing.stream_layout import StreamLayout
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.stream_task_writer import StreamTaskWriter, sort_rows
 from spark_connector.writing.tasks import Task
-from spark_connector.writing.write_plan import WritePlan
 
 PLACING = SuperStream(["s0", "s1"])
 OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s1"]

@@ -19,10 +19,10 @@ from rabbit_chx.streams.rows import ROW_BITS
 from spark_connector.reports import StreamCounts, TaskReport
 from spark_connector.writing import commit, stream_layout, stream_task_writer, tasks
 from spark_connector.writing.commit import commit_write
+from spark_connector.writing.preflight import WritePlan
 from spark_connector.writing.stream_layout import StreamLayout
 from spark_connector.writing.stream_task_writer import StreamTaskWriter
 from spark_connector.writing.tasks import Task
-from spark_connector.writing.write_plan import WritePlan
 
 PLACING = SuperStream(["s0", "s1"])
 OF_S0, OF_S1 = (

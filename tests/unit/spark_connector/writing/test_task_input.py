@@ -19,10 +19,9 @@ from spark_messages import SCHEMA
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from spark_connector.reports import TaskReport
-from spark_connector.writing import task_input, tasks
-from spark_connector.writing.task_input import find_input, whole, without_marks
-from spark_connector.writing.tasks import Task, TaskCounter
-from spark_connector.writing.write_plan import WritePlan
+from spark_connector.writing import tasks
+from spark_connector.writing.preflight import WritePlan
+from spark_connector.writing.tasks import Task, TaskCounter, find_input, whole, without_marks
 
 SIGNAL = struct.pack("!i", SpecialLengths.END_OF_STREAM)
 BATCH = pa.record_batch([pa.array(["a", "b", "c"]), pa.array([1, None, 3])], names=["key", "number"])
@@ -100,7 +99,7 @@ def test_a_cut_inside_a_batch_is_an_error_of_arrow(receive: Receive) -> None:
 
 
 def test_a_silent_end_is_waited_for_and_then_a_cut(receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_input, "_WAIT_S", 0.01)
+    monkeypatch.setattr(tasks, "_WAIT_S", 0.01)
     file, rows = receive(sent(1, b""), silent=True)
     with pytest.raises(RabbitChxError, match=CUT.format(3)):
         list(whole(rows, file))
@@ -164,7 +163,7 @@ def test_a_spark_that_shows_no_end_writes_at_least_once_with_a_note(
 
 def marked(rows: int) -> list[pa.RecordBatch]:
     schema = BATCH.schema.append(pa.field("end", pa.bool_()))
-    return list(task_input._add_marks(schema, [BATCH.slice(0, rows)] if rows else []))
+    return list(tasks._add_marks(schema, [BATCH.slice(0, rows)] if rows else []))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
@@ -185,7 +184,7 @@ def test_rows_are_whole_only_with_both_marks(rows: int) -> None:
 def test_the_stage_of_the_marks_adds_none_to_a_cut_input(receive: Receive) -> None:
     file, rows = receive(sent(1, b"", ended=False))
     schema = BATCH.schema.append(pa.field("end", pa.bool_()))
-    found = call_as_worker(lambda: task_input._add_marks(schema, rows), file)
+    found = call_as_worker(lambda: tasks._add_marks(schema, rows), file)
     assert call_as_worker(lambda: next(found).num_rows, file) == 3
     with pytest.raises(RabbitChxError, match=CUT.format(3)):
         call_as_worker(lambda: next(found), file)

@@ -17,11 +17,11 @@ from rabbit_chx.errors import InputError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.reports import RowSample, TaskReport, hash_key
-from spark_connector.writing import task_writer, tasks
+from spark_connector.writing import stream_task_writer, tasks
 from spark_connector.writing.commit import collect_notes
-from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.preflight import WritePlan
+from spark_connector.writing.stream_task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
-from spark_connector.writing.write_plan import WritePlan
 
 Columns: TypeAlias = dict[str, list[str | None]]
 ROW: Columns = {"key": ["a"], "value": ["1"]}
@@ -72,7 +72,7 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_writer, "Publisher", Scripted)
+    monkeypatch.setattr(stream_task_writer, "Publisher", Scripted)
 
 
 def write(*batches: Columns, task: Task | None = None, streaming: bool = False, **options: Any) -> TaskReport:

@@ -17,10 +17,10 @@ from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.topology.file.fields import read_document
+from rabbit_chx.topology.file.file_rules import read_document
+from rabbit_chx.topology.objects.argument_table import toml_value
 from rabbit_chx.topology.objects.kinds import Kind
 from rabbit_chx.topology.objects.schema import FILE, EntryType
-from rabbit_chx.topology.objects.toml_values import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

@@ -10,9 +10,9 @@ from topologies import problems_in
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.topology.file.fields import file_finding
+from rabbit_chx.topology.file.file_rules import file_finding
 from rabbit_chx.topology.file.toml_file import parse
-from rabbit_chx.topology.objects.toml_values import show_value
+from rabbit_chx.topology.objects.argument_table import show_value
 
 HASH = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology import PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects.argument_table import ArgumentTable
-from rabbit_chx.topology.objects.toml_values import toml_value
+from rabbit_chx.topology.objects.argument_table import ArgumentTable, toml_value
 
 
 @given(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.topology import QueueDefinition
-from rabbit_chx.topology.objects.changes import fields_between
+from rabbit_chx.topology.objects.schema import fields_between
 
 
 def test_only_what_differs_is_named() -> None:

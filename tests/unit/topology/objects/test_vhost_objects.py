@@ -6,7 +6,7 @@ from typing import Any
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects.vhost_objects import make_object, vhost_objects
+from rabbit_chx.topology.objects.schema import make_object, vhost_objects
 
 
 def test_what_an_entry_leaves_out_or_has_as_null_is_the_default() -> None:

@@ -26,7 +26,7 @@ from rabbit_chx.topology import (
     plan,
 )
 from rabbit_chx.topology.rules import plugin_objects
-from rabbit_chx.topology.rules.shards import shard_names
+from rabbit_chx.topology.rules.plugin_objects import shard_names
 
 UP = "federation: h -> rabbit@a:down:h"
 LINK = ExchangeRef(f"{UP} A")

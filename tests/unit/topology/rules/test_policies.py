@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx.topology import PolicyDefinition
-from rabbit_chx.topology.rules.policies import policy_matches
+from rabbit_chx.topology.rules.arguments import policy_matches
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.analysis.finding_kinds import SHARD_KINDS
+from rabbit_chx.analysis.findings import SHARD_KINDS
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.rules.plugin_objects import ShardName
-from rabbit_chx.topology.rules.shards import Shard, ShardedExchange, shard_names
+from rabbit_chx.topology.rules.plugin_objects import Shard, ShardedExchange, ShardName, shard_names
 
 
 def shard(name: str, *, keys: tuple[str, ...] = ("",), consumers: int | None = 1) -> Shard:
