@@ -41,7 +41,7 @@ def shown_by(module: str, report: str) -> Callable[[object], str | None]:
 
     def _repr_html_(value: object) -> str | None:
         make = getattr(import_module(module), report)
-        found: str | None = import_module("rabbit_chx.rendering.html").part_of_page(lambda: make(value))
+        found: str | None = import_module("rabbit_chx.rendering.output").part_of_page(lambda: make(value))
         return found
 
     return _repr_html_

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyspark
 
 from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.amqp10_values import as_text, time_text
 from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import BrokerTimeoutError, InputError, MismatchError, MissingExtraError
-from rabbit_chx.streams.messages import as_text, time_text
 from spark_connector.options.read_options import QueueOptions
 from spark_connector.options.write_options import to_texts
 from spark_connector.reading.micro_batches import bound_queues

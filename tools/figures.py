@@ -15,7 +15,7 @@ from pathlib import Path
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.analysis.report_parts import draw_movement, draw_slots
 from rabbit_chx.rendering.document import FlowDiagram, Grid
-from rabbit_chx.rendering.html import TEMPLATES, environment
+from rabbit_chx.rendering.output import TEMPLATES, environment
 from rabbit_chx.topology import LiveTopology, plan
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"

@@ -18,10 +18,10 @@ from rabbit_chx.cli.command import Command
 from rabbit_chx.options import Option
 from rabbit_chx.routing.release import OLDEST, Numbers, Rule
 from rabbit_chx.routing.rules import RULES
+from rabbit_chx.topology.argument_table import toml_value
+from rabbit_chx.topology.kinds import Kind
 from rabbit_chx.topology.model import AnyTopology
-from rabbit_chx.topology.objects.argument_table import toml_value
-from rabbit_chx.topology.objects.kinds import Kind
-from rabbit_chx.topology.objects.schema import FILE, EntryType
+from rabbit_chx.topology.schema import FILE, EntryType
 from spark_connector.columns import COLUMNS
 from spark_connector.options.common import ADDRESS_OPTIONS
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS

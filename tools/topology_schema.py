@@ -8,11 +8,11 @@ from typing import Any
 from tables import meaning
 
 from rabbit_chx.routing.bindings import MAX_BUCKETS
-from rabbit_chx.topology.objects import kinds
-from rabbit_chx.topology.objects import schema as tables
-from rabbit_chx.topology.objects.kinds import FLAG, KEY, NAME, STRING, Kind
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
-from rabbit_chx.topology.objects.schema import EntryType
+from rabbit_chx.topology import kinds
+from rabbit_chx.topology import schema as tables
+from rabbit_chx.topology.kinds import FLAG, KEY, NAME, STRING, Kind
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE
+from rabbit_chx.topology.schema import EntryType
 
 #: A reference to a variable, as the whole of a value; and a text that contains one.
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_-]*\}$"}

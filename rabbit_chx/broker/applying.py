@@ -64,17 +64,17 @@ from rabbit_chx.planning.refusals import ALLOW_LOSS, loss_refusal, uncounted_los
 from rabbit_chx.planning.ring_plan import Append, KeyMapPlan
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Ground
+from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.argument_table import ArgumentTable, plain
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     TRIAL,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.slots.slot_view import HandOverMarker, parse_member
+from rabbit_chx.topology.schema import PlannedChange
+from rabbit_chx.topology.slot_view import HandOverMarker, parse_member
 from rabbit_chx.words import FEW, listed, plural
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.

@@ -31,16 +31,16 @@ from rabbit_chx.records.live_rings import evidence_of, make_members
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import AS_LISTED, GivenBindings
 from rabbit_chx.routing.message import refuse_misspelt
+from rabbit_chx.topology.arguments import limit_faults
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.rules.arguments import limit_faults
+from rabbit_chx.topology.schema import PlannedChange
 
 _NOT_FOUND = 404
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"

@@ -43,15 +43,15 @@ from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Dest
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import modulo_map_of
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     ExchangeDefinition,
     order_of_name,
     order_of_place,
 )
-from rabbit_chx.topology.rules.plugin_objects import Shard, ShardedExchange
-from rabbit_chx.topology.slots.slot_view import view_slots
+from rabbit_chx.topology.plugin_objects import Shard, ShardedExchange
+from rabbit_chx.topology.slot_view import view_slots
 from rabbit_chx.words import command_text, grouped, percent, percent_or_blank, plural
 
 #: The backlog of a place that is no queue.

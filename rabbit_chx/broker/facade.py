@@ -47,8 +47,8 @@ from rabbit_chx.routing.key_map import unknown_order
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.model import PublishRates
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.rules.plugin_objects import ShardedExchange
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.plugin_objects import ShardedExchange
 
 _BAD_REQUEST = 400
 

@@ -29,7 +29,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.retry import Retry
-from rabbit_chx.topology.objects.objects import TRACE
+from rabbit_chx.topology.objects import TRACE
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField, ConnectionSettings

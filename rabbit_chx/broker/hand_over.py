@@ -28,9 +28,9 @@ from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.broker.live_broker import LiveBroker, Operation, try_count
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.objects.objects import BindingDefinition
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.slots.slot_view import HandOverMarker
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.schema import PlannedChange
+from rabbit_chx.topology.slot_view import HandOverMarker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

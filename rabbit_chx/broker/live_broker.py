@@ -15,17 +15,17 @@ from rabbit_chx.amqp.frames import error_for
 from rabbit_chx.checks import check_name, is_finite
 from rabbit_chx.errors import AccessRefusedError, InputError, PlanOutdatedError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 
 if TYPE_CHECKING:
     from rabbit_chx.records.ring_records import RingRecord
-    from rabbit_chx.topology.slots.slot_view import HandOverMarker
+    from rabbit_chx.topology.slot_view import HandOverMarker
 
 #: The exclusive queue of a connection that applies a plan, which is not part of a topology, and its argument, a random text.
 APPLY_LOCK = "rabbit-chx.apply"

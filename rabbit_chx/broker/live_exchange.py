@@ -47,9 +47,10 @@ from rabbit_chx.routing.bindings import Binding
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.arguments import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import is_super_stream, modulo_map_of, modulus_of
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -59,11 +60,10 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import make_object
-from rabbit_chx.topology.rules.arguments import SHARDS_PER_NODE, policies_of_mark
-from rabbit_chx.topology.rules.plugin_objects import Shard, ShardedExchange, ShardName
-from rabbit_chx.topology.rules.reach import Reach
-from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.topology.plugin_objects import Shard, ShardedExchange, ShardName
+from rabbit_chx.topology.reach import Reach
+from rabbit_chx.topology.schema import make_object
+from rabbit_chx.topology.slot_view import SlotView, view_slots
 from rabbit_chx.words import grouped, listed
 
 

@@ -36,8 +36,8 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.tokens import log_in, tls_context
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.objects.argument_table import plain
-from rabbit_chx.topology.objects.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:

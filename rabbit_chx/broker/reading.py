@@ -44,6 +44,8 @@ from rabbit_chx.records.ring_records import (
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import Ground
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.topology.arguments import policies_of_mark
+from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.model import (
     RUNNING,
     BrokerFacts,
@@ -54,8 +56,7 @@ from rabbit_chx.topology.model import (
     is_named_after,
 )
 from rabbit_chx.topology.modulus import hashes
-from rabbit_chx.topology.objects.kinds import FLAG
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     MARK,
     MODULUS_EXCHANGE,
     PENDING_APPLY,
@@ -69,7 +70,7 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     is_own,
 )
-from rabbit_chx.topology.objects.schema import (
+from rabbit_chx.topology.schema import (
     SCHEMA,
     ListedObject,
     VhostObjects,
@@ -77,7 +78,6 @@ from rabbit_chx.topology.objects.schema import (
     odd_objects,
     vhost_objects,
 )
-from rabbit_chx.topology.rules.arguments import policies_of_mark
 from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.

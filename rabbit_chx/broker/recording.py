@@ -59,7 +59,7 @@ from rabbit_chx.records.ring_records import (
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MARK,
     PENDING_APPLY,
@@ -68,7 +68,7 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 from rabbit_chx.version import __version__
 from rabbit_chx.words import listed
 

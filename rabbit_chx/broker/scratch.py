@@ -43,7 +43,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, ORIGINS, GivenBindings, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,

@@ -50,19 +50,19 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashEx
 from rabbit_chx.routing.bindings import Ground, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.topology.arguments import find_applying_policy, find_ignored, limit_faults
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.rules.arguments import find_applying_policy, find_ignored, limit_faults
-from rabbit_chx.topology.rules.plugin_objects import is_sharded
-from rabbit_chx.topology.rules.reach import bound_places
-from rabbit_chx.topology.slots.slot_view import number_slots
+from rabbit_chx.topology.plugin_objects import is_sharded
+from rabbit_chx.topology.reach import bound_places
+from rabbit_chx.topology.slot_view import number_slots
 from rabbit_chx.words import percent
 
 #: The kinds of findings that are about the order, if they are about no destination.

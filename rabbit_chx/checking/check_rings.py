@@ -29,18 +29,18 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import GHOSTS_SINCE, NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology.arguments import QueueSetting
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
     RingMember,
 )
-from rabbit_chx.topology.rules.arguments import QueueSetting
-from rabbit_chx.topology.rules.plugin_objects import federation_links, is_sharded
-from rabbit_chx.topology.rules.reach import Reach, UnroutableKeys, transient_destinations
-from rabbit_chx.topology.slots.slot_view import SlotNames, SlotView, number_slots, repair_members, view_slots
+from rabbit_chx.topology.plugin_objects import federation_links, is_sharded
+from rabbit_chx.topology.reach import Reach, UnroutableKeys, transient_destinations
+from rabbit_chx.topology.slot_view import SlotNames, SlotView, number_slots, repair_members, view_slots
 from rabbit_chx.words import (
     FEW,
     ShareByWeight,

@@ -13,8 +13,8 @@ from rabbit_chx.planning.refusals import verify_by_trace
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.model import Consumer, LiveTopology, PublishRates, QueueUsage, Usage
-from rabbit_chx.topology.objects.objects import QueueDefinition
-from rabbit_chx.topology.slots.slot_view import parse_member
+from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.slot_view import parse_member
 from rabbit_chx.words import listed, percent, plural
 
 _SINGLE_ACTIVE = "x-single-active-consumer"

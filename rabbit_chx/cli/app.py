@@ -62,7 +62,7 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.rendering.html import FORMATS
+from rabbit_chx.rendering.output import FORMATS
 from rabbit_chx.version import __version__
 
 # -- stdout and stderr whose reader may end, as with ``| head``

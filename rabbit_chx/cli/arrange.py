@@ -17,7 +17,7 @@ from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.live_rings import Means, evidence_of
 from rabbit_chx.rendering.document import Data, Document, Part, Verbatim
 from rabbit_chx.topology import ExchangeDefinition, RingMember
-from rabbit_chx.topology.file.toml_file import RingText, members_of, members_text, rearrange
+from rabbit_chx.topology.toml_file import RingText, members_of, members_text, rearrange
 from rabbit_chx.words import command_text, percent
 
 

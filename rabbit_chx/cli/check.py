@@ -36,11 +36,11 @@ from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, how_to_learn
 from rabbit_chx.records.live_rings import Means, evidence_of, how_to_record, read_without_record
-from rabbit_chx.rendering.html import FORMATS
+from rabbit_chx.rendering.output import FORMATS
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Topology
-from rabbit_chx.topology.file.file_rules import find_lossy_queues
+from rabbit_chx.topology.file_rules import find_lossy_queues
 from rabbit_chx.words import in_vhost, listed
 
 

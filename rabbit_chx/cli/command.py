@@ -34,8 +34,7 @@ from click.shell_completion import CompletionItem
 from rabbit_chx.errors import InputError, masked_urls
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.document import Document, printable
-from rabbit_chx.rendering.html import FORMATS, environment
-from rabbit_chx.rendering.output import wrap
+from rabbit_chx.rendering.output import FORMATS, environment, wrap
 from rabbit_chx.rendering.progress import clear_bar
 from rabbit_chx.words import EXCHANGE_PREFIX, with_options
 

@@ -142,7 +142,7 @@ def read_topology(
 
 def _values_of(text: str, name: str, given: VariableOptions, *, has_others: bool) -> dict[str, str]:
     """Return the values of the variables that a file has: those of the command line, or else of the environment."""
-    from rabbit_chx.topology.file.toml_file import names_in, parse
+    from rabbit_chx.topology.toml_file import names_in, parse
 
     known = {*names_in(parse(text, name))}
     assigned = given.read()
@@ -199,7 +199,7 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
     from rabbit_chx.records.live_rings import make_members
     from rabbit_chx.records.ring_records import Stamp, make_record
     from rabbit_chx.routing.key_map import SHOW_FORMAT
-    from rabbit_chx.topology.objects.objects import RingMember
+    from rabbit_chx.topology.objects import RingMember
 
     if document.get("format") == SHOW_FORMAT and "buckets" not in document:
         raise InputError(f"{name} does not contain a ring: pass what show -o json printed")
@@ -253,8 +253,8 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
     Other programs may have sorted its fields, so its format may be anywhere.
     """
-    from rabbit_chx.topology.file.file_rules import file_finding
-    from rabbit_chx.topology.objects.argument_table import toml_key, toml_value
+    from rabbit_chx.topology.argument_table import toml_key, toml_value
+    from rabbit_chx.topology.file_rules import file_finding
 
     text = text.removeprefix("\ufeff")
     if f'"{_TOPOLOGY_FORMAT}"' not in text:
@@ -284,7 +284,7 @@ def _toml_of_export(text: str, name: str) -> str | None:
 
 def _nulls(value: Any, path: str = "") -> Iterator[str]:
     """Yield the path of each null in a JSON document."""
-    from rabbit_chx.topology.objects.argument_table import toml_key
+    from rabbit_chx.topology.argument_table import toml_key
 
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -369,7 +369,7 @@ def expand_ranges(texts: Sequence[str]) -> list[str]:
     """Return the texts with each range expanded as in a topology file: ``q{1..3}=1`` is three bindings."""
     if not any("{" in text for text in texts):
         return list(texts)
-    from rabbit_chx.topology.objects.ranges import RangeError, expand
+    from rabbit_chx.topology.ranges import RangeError, expand
 
     expanded: list[str] = []
     for text in texts:

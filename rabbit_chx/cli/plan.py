@@ -34,7 +34,7 @@ from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import LiveTopology
-from rabbit_chx.topology.objects.ranges import fold_names
+from rabbit_chx.topology.ranges import fold_names
 from rabbit_chx.words import command_text, exchange_argument, listed, plural
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.words import EXCHANGE_PREFIX, command_text, exchange_argument, plural
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def _traced_pairs(
     opened: Broker, live: LiveTopology, name: str, given: EvidenceOptions, *, is_compared: bool
 ) -> list[Observation]:
     from rabbit_chx.broker.scratch import as_observations
-    from rabbit_chx.topology.rules.reach import Reach, destinations_of_queues
+    from rabbit_chx.topology.reach import Reach, destinations_of_queues
 
     exchange = live.exchange(name)
     assert exchange is not None  # the callers have found it

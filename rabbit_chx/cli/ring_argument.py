@@ -342,7 +342,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     """Return the routing of a hash exchange of a topology file."""
     from rabbit_chx.topology.model import LiveTopology
     from rabbit_chx.topology.modulus import modulo_map_of
-    from rabbit_chx.topology.rules.reach import Reach
+    from rabbit_chx.topology.reach import Reach
 
     topology = file.topology
     exchange = exchange_in(file, name)

@@ -45,16 +45,16 @@ from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import node_addresses, stream_settings
+from rabbit_chx.topology.arguments import SHARDS_PER_NODE
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
-from rabbit_chx.topology.rules.arguments import SHARDS_PER_NODE
-from rabbit_chx.topology.rules.plugin_objects import ShardName
+from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.plugin_objects import ShardName
 from rabbit_chx.words import command_text, in_vhost, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.consuming.stream_group import StreamShare
-    from rabbit_chx.topology.rules.plugin_objects import ShardedExchange
+    from rabbit_chx.topology.plugin_objects import ShardedExchange
 
 # -- The report of a group: its queues or streams, their consumers, and their backlog
 

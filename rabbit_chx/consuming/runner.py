@@ -43,7 +43,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.slots.slot_view import make_consumer_tag
+from rabbit_chx.topology.slot_view import make_consumer_tag
 from rabbit_chx.tracing import handler_span
 from rabbit_chx.words import error_text, typed_error_text
 

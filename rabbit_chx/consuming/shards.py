@@ -23,7 +23,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.options import Outage
-from rabbit_chx.topology.rules.plugin_objects import ShardedExchange, ShardName
+from rabbit_chx.topology.plugin_objects import ShardedExchange, ShardName
 from rabbit_chx.version import missing_extra
 
 if TYPE_CHECKING:

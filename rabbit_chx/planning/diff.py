@@ -22,6 +22,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.topology.arguments import fields_for
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import (
     is_super_stream,
@@ -30,7 +31,7 @@ from rabbit_chx.topology.modulus import (
     order_partitions,
     share_moved,
 )
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     BROKERS_OWN,
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -40,22 +41,21 @@ from rabbit_chx.topology.objects.objects import (
     RingMember,
     list_onward,
 )
-from rabbit_chx.topology.objects.schema import (
-    FieldChange,
-    NamedObject,
-    PlannedChange,
-    TopologyObject,
-    fields_between,
-)
-from rabbit_chx.topology.rules.arguments import fields_for
-from rabbit_chx.topology.rules.plugin_objects import (
+from rabbit_chx.topology.plugin_objects import (
     find_kept_shards,
     is_of,
     plugin_objects,
     shard_binding,
     with_links,
 )
-from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.topology.schema import (
+    FieldChange,
+    NamedObject,
+    PlannedChange,
+    TopologyObject,
+    fields_between,
+)
+from rabbit_chx.topology.slot_view import SlotView, view_slots
 from rabbit_chx.words import grouped
 
 DifferenceKind: TypeAlias = Literal["missing", "unexpected", "different", "order"]

@@ -52,7 +52,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,
@@ -60,8 +60,8 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.slots.slot_view import SlotView, view_slots
+from rabbit_chx.topology.schema import PlannedChange
+from rabbit_chx.topology.slot_view import SlotView, view_slots
 from rabbit_chx.words import percent
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.

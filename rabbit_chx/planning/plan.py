@@ -27,9 +27,10 @@ from rabbit_chx.records.live_rings import evidence_of, find_recorded, live_hash_
 from rabbit_chx.records.ring_records import why_suspect
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
+from rabbit_chx.topology.arguments import SHARDS_PER_NODE, find_ignored, policies_of_mark
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
-from rabbit_chx.topology.objects.argument_table import canonical_json, canonical_texts
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MARK,
     MODULUS_EXCHANGE,
@@ -39,9 +40,8 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.schema import NamedObject, PlannedChange
-from rabbit_chx.topology.rules.arguments import SHARDS_PER_NODE, find_ignored, policies_of_mark
-from rabbit_chx.topology.slots.slot_view import SlotNames, repair_members
+from rabbit_chx.topology.schema import NamedObject, PlannedChange
+from rabbit_chx.topology.slot_view import SlotNames, repair_members
 from rabbit_chx.words import grouped, listed, percent
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.

@@ -23,10 +23,10 @@ from rabbit_chx.rendering.document import (
     TableColumn,
 )
 from rabbit_chx.result_fields import to_json
-from rabbit_chx.topology.objects.argument_table import ArgumentValue, plain, toml_value
-from rabbit_chx.topology.objects.objects import BindingDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.objects.ranges import expand, fold, fold_names
-from rabbit_chx.topology.objects.schema import SCHEMA, FieldChange, PlannedChange
+from rabbit_chx.topology.argument_table import ArgumentValue, plain, toml_value
+from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology.ranges import expand, fold, fold_names
+from rabbit_chx.topology.schema import SCHEMA, FieldChange, PlannedChange
 from rabbit_chx.words import grouped, listed, percent, plural
 
 _SHOW_ALL = "--all shows them"

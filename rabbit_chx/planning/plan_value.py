@@ -55,8 +55,8 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, Ground, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects.objects import BindingDefinition
-from rabbit_chx.topology.objects.schema import NamedObject, PlannedChange
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.schema import NamedObject, PlannedChange
 from rabbit_chx.words import listed, percent, plural
 
 #: The text for a slot that does not have exactly one queue.

@@ -22,8 +22,8 @@ from rabbit_chx.records.live_rings import LiveRing, make_members
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.slots.slot_view import SlotNames, assign_owners
+from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.slot_view import SlotNames, assign_owners
 from rabbit_chx.words import percent
 
 #: The most members of which all orders are tried.

@@ -18,9 +18,15 @@ from rabbit_chx.records.live_rings import Means, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.topology.argument_table import unsendable
+from rabbit_chx.topology.arguments import (
+    FEDERATION_SETTINGS,
+    fields_for,
+    limit_faults,
+    policy_in_the_way,
+)
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.argument_table import unsendable
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     BROKERS_OWN,
     HASH_EXCHANGE,
@@ -30,19 +36,13 @@ from rabbit_chx.topology.objects.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.schema import (
+from rabbit_chx.topology.plugin_objects import federation_links, is_of
+from rabbit_chx.topology.schema import (
     FieldChange,
     NamedObject,
     PlannedChange,
     TopologyObject,
 )
-from rabbit_chx.topology.rules.arguments import (
-    FEDERATION_SETTINGS,
-    fields_for,
-    limit_faults,
-    policy_in_the_way,
-)
-from rabbit_chx.topology.rules.plugin_objects import federation_links, is_of
 from rabbit_chx.words import command_text, exchange_argument, first_command, listed, percent, plural
 
 #: The options that permit what is refused otherwise.

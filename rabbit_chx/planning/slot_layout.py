@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.arguments import alternate_of
+from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
     HASH_EXCHANGE,
     BindingDefinition,
@@ -26,9 +27,8 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import fields_between
-from rabbit_chx.topology.rules.arguments import alternate_of
-from rabbit_chx.topology.slots.slot_view import SlotNames, assign_owners, pin_members, view_slots
+from rabbit_chx.topology.schema import fields_between
+from rabbit_chx.topology.slot_view import SlotNames, assign_owners, pin_members, view_slots
 from rabbit_chx.words import grouped
 
 if TYPE_CHECKING:

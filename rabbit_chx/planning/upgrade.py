@@ -27,8 +27,8 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.rules.reach import transient_destinations
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.words import apply_text, command_text, exchange_argument, grouped, percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.

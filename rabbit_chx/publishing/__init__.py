@@ -12,8 +12,8 @@ from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
-    from rabbit_chx.publishing.shared.outbox import SharedStats
-    from rabbit_chx.publishing.shared.shared_publisher import SharedPublisher
+    from rabbit_chx.publishing.outbox import SharedStats
+    from rabbit_chx.publishing.shared_publisher import SharedPublisher
 
 __all__ = [
     "Limits",
@@ -30,7 +30,7 @@ __all__ = [
 
 # These import asyncio, which other programs do not need.
 _LATE = {
-    "rabbit_chx.publishing.shared.outbox": ["SharedStats"],
-    "rabbit_chx.publishing.shared.shared_publisher": ["SharedPublisher"],
+    "rabbit_chx.publishing.outbox": ["SharedStats"],
+    "rabbit_chx.publishing.shared_publisher": ["SharedPublisher"],
 }
 __getattr__, __dir__ = lazy(__name__, _LATE)

@@ -27,7 +27,7 @@ from rabbit_chx.routing.bindings import AS_LISTED, Ground, Place, destination_fr
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     MARK,

@@ -38,14 +38,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.checks import bytes_of, check_column, check_name, short_string
-from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing import SuperStream
-from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
-from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
-from rabbit_chx.streams.chunks import Codec, Piece, Places, ends_of, lengths_error, pack
-from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.messages import (
+from rabbit_chx.amqp.amqp10_values import (
     ANNOTATIONS,
     APPLICATION,
     COLUMN_OF,
@@ -63,6 +56,13 @@ from rabbit_chx.streams.messages import (
     read_message,
     texts_in,
 )
+from rabbit_chx.checks import bytes_of, check_column, check_name, short_string
+from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
+from rabbit_chx.routing.super_stream import StreamRouting, are_names, check_routing
+from rabbit_chx.streams.chunks import Codec, Piece, Places, ends_of, lengths_error, pack
+from rabbit_chx.streams.connection import StreamConnection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

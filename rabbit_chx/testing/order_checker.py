@@ -26,7 +26,7 @@ from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.testing import containers
 from rabbit_chx.testing.running_broker import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Topology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     BindingDefinition,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.lazy_names import lazy
 from rabbit_chx.topology.model import BrokerFacts, Imported, LiveTopology, Topology
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,

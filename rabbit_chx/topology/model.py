@@ -22,8 +22,14 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.bindings import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
+from rabbit_chx.topology.arguments import (
+    QueueSetting,
+    find_applying_policy,
+    find_ignored,
+    queue_setting,
+)
 from rabbit_chx.topology.modulus import modulus_of
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     ExchangeDefinition,
@@ -33,14 +39,8 @@ from rabbit_chx.topology.objects.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.objects.schema import unordered_ring
-from rabbit_chx.topology.rules.arguments import (
-    QueueSetting,
-    find_applying_policy,
-    find_ignored,
-    queue_setting,
-)
-from rabbit_chx.topology.slots.slot_view import SlotNames, assign_owners, parse_member, view_slots
+from rabbit_chx.topology.schema import unordered_ring
+from rabbit_chx.topology.slot_view import SlotNames, assign_owners, parse_member, view_slots
 from rabbit_chx.words import listed, plural
 
 # -- What the statistics of a broker say about the traffic and the consumers of a vhost. They are up to 5 s old
@@ -208,7 +208,7 @@ class AnyTopology(ObjectSet, ABC):
         Raises:
             TopologyError: an argument is None, which TOML cannot express.
         """
-        from rabbit_chx.topology.file.toml_file import toml_text
+        from rabbit_chx.topology.toml_file import toml_text
 
         return toml_text(self)
 
@@ -224,7 +224,7 @@ class AnyTopology(ObjectSet, ABC):
     @property
     def misspellings(self) -> tuple[str, ...]:
         """A sentence for each name that is probably misspelled although a broker accepts it: types, members, patterns of `owns`."""
-        from rabbit_chx.topology.file.file_rules import misspellings
+        from rabbit_chx.topology.file_rules import misspellings
 
         return tuple(misspellings(self))
 
@@ -403,7 +403,7 @@ class Topology(AnyTopology):
             TopologyError: the file has mistakes. The error lists all of them.
             InputError: the text is not a str, the release is not a Release, or the values are not texts by names.
         """
-        from rabbit_chx.topology.file.toml_file import toml_content
+        from rabbit_chx.topology.toml_file import toml_content
 
         if not isinstance(text, str):
             raise InputError(
@@ -486,7 +486,7 @@ class Imported:
         Raises:
             TopologyError: the text is not a definitions file, does not have that vhost, or RabbitMQ does not import it.
         """
-        from rabbit_chx.topology.file.definitions import read_definitions
+        from rabbit_chx.topology.definitions import read_definitions
 
         content, left_out, oddities = read_definitions(text, vhost)
         return Imported(Topology(**content), left_out, oddities)

@@ -20,7 +20,7 @@ from rabbit_chx.routing.modulus_exchange import ModulusHash
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import StreamHash, super_stream_of
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
     PARTITION_ORDER,

@@ -29,8 +29,7 @@ from rabbit_chx.cli.plan import LivePlan, Permissions, report_plan
 from rabbit_chx.cli.show import GroupOptions, consumers_report
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering.document import Document, Line
-from rabbit_chx.rendering.html import TEMPLATES, body_of, environment
-from rabbit_chx.rendering.output import metrics_text
+from rabbit_chx.rendering.output import TEMPLATES, body_of, environment, metrics_text
 from rabbit_chx.ui.pages import (
     Page,
     Question,

@@ -35,7 +35,7 @@ from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.records.live_rings import make_members
 from rabbit_chx.rendering.document import Document, Strip
 from rabbit_chx.topology import Topology
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.words import plural
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rabbit_chx.cli.command import say
 from rabbit_chx.errors import NotFoundError, RabbitChxError
 from rabbit_chx.topology import LiveTopology
 from rabbit_chx.topology.modulus import hashes
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import BrokerAddresses

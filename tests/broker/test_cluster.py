@@ -13,7 +13,7 @@ from sharded import LOOK_EVERY_S, Handled, applied, found, in_a_loop, published,
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.consuming import ShardConsumer
-from rabbit_chx.topology.rules.plugin_objects import ShardName, shard_names
+from rabbit_chx.topology.plugin_objects import ShardName, shard_names
 
 pytestmark = [
     pytest.mark.broker,

@@ -33,7 +33,7 @@ from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.errors import MismatchError, NotFoundError, PlanRefusedError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, Topology, check, plan
-from rabbit_chx.topology.rules.plugin_objects import ShardedExchange, shard_names
+from rabbit_chx.topology.plugin_objects import ShardedExchange, shard_names
 
 pytestmark = pytest.mark.broker
 

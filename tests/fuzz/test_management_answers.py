@@ -26,7 +26,7 @@ from rabbit_chx.planning.plan import plan
 from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import check
-from rabbit_chx.topology.objects.objects import MARK, RingMember
+from rabbit_chx.topology.objects import MARK, RingMember
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))

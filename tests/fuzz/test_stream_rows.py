@@ -12,9 +12,9 @@ from fuzzing import NUMBERS, Mutator, any_byte, bounded_memory, fuzzed
 from stream_bytes import chunk_bytes, chunk_of, entry, sub_entry
 from stream_writers import WRITERS, recorded
 
+from rabbit_chx.amqp.amqp10_values import read_message
 from rabbit_chx.errors import DamagedChunkError
 from rabbit_chx.streams.chunks import Chunk, pieces, read_chunk
-from rabbit_chx.streams.messages import read_message
 
 INCLUDE = ("exchange", "message_id", "properties", "headers", "filter_value")
 CHUNKS = [chunk for client in WRITERS for chunk in recorded(client)[1]]

@@ -20,7 +20,7 @@ from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.broker.live_broker import Operation, QueueCounts
 from rabbit_chx.consuming.ownership import POLL, Ack
-from rabbit_chx.topology.objects.objects import BindingDefinition
+from rabbit_chx.topology.objects import BindingDefinition
 
 
 @dataclass

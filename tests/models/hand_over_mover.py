@@ -19,9 +19,9 @@ from rabbit_chx.broker.hand_over import (
     parts_of,
 )
 from rabbit_chx.broker.live_broker import Operation
-from rabbit_chx.topology.objects.objects import BindingDefinition
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.slots.slot_view import HandOverMarker
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.schema import PlannedChange
+from rabbit_chx.topology.slot_view import HandOverMarker
 
 
 class Request(NamedTuple):

@@ -13,12 +13,12 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.topology import QueueDefinition
-from rabbit_chx.topology.objects.objects import QUEUE_TYPES
-from rabbit_chx.topology.rules.arguments import (
+from rabbit_chx.topology.arguments import (
     QUEUE_ARGUMENTS,
     fields_for,
     find_ignored_arguments,
 )
+from rabbit_chx.topology.objects import QUEUE_TYPES
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

@@ -18,7 +18,7 @@ from ring_histories import RingHistory
 
 from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.objects.objects import MARK
+from rabbit_chx.topology.objects import MARK
 from tests.parity.conftest import Rabbits
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(600 + 30 * OF_CLUSTERS)]

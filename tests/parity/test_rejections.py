@@ -22,8 +22,8 @@ from rabbit_chx.topology import (
     Topology,
     plan,
 )
-from rabbit_chx.topology.objects.argument_table import plain
-from rabbit_chx.topology.objects.objects import HASH_EXCHANGE
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.objects import HASH_EXCHANGE
 from tests.parity.conftest import Rabbit
 from tests.parity.test_arguments import Declarer, declaring
 

@@ -19,7 +19,7 @@ from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Topology, check, plan
-from rabbit_chx.topology.rules.plugin_objects import shard_names, without_shards
+from rabbit_chx.topology.plugin_objects import shard_names, without_shards
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

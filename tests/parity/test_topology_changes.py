@@ -28,7 +28,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
-from rabbit_chx.topology.rules.reach import select_reached
+from rabbit_chx.topology.reach import select_reached
 from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker

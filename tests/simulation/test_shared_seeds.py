@@ -13,7 +13,7 @@ from simulated_shared import shared_scenario, simulate_shared
 
 from rabbit_chx.connection.session import RowLedger, Session
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.shared.outbox import Outbox, OutboxRows
+from rabbit_chx.publishing.outbox import Outbox, OutboxRows
 
 _AT_ONCE = 20
 #: More by `make long WHAT=simulate`.

@@ -31,7 +31,7 @@ from rabbit_chx.routing import ModulusHashExchange, SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReader
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.objects.objects import RECORD_PREFIX
+from rabbit_chx.topology.objects import RECORD_PREFIX
 from spark_connector import batch_publisher, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 

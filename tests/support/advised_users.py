@@ -33,7 +33,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.objects.objects import MARK, TRACE
+from rabbit_chx.topology.objects import MARK, TRACE
 
 X = "o"
 QUEUES = ("q1", "q2", "q3")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.topology import BindingDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects.argument_table import plain
+from rabbit_chx.topology.argument_table import plain
 
 
 def definitions_file(topology: Topology, vhost: str | None = "/") -> str:

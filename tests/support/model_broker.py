@@ -19,7 +19,7 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
 )
-from rabbit_chx.topology.objects.schema import NamedObject, PlannedChange
+from rabbit_chx.topology.schema import NamedObject, PlannedChange
 
 _CHX = "x-consistent-hash"
 

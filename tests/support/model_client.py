@@ -21,9 +21,9 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.objects.objects import MARK
-from rabbit_chx.topology.rules.arguments import setting_of
-from rabbit_chx.topology.slots.slot_view import HandOverMarker
+from rabbit_chx.topology.arguments import setting_of
+from rabbit_chx.topology.objects import MARK
+from rabbit_chx.topology.slot_view import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)

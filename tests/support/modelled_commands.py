@@ -18,7 +18,7 @@ from rabbit_chx import Topology
 from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.cli.broker_options import BrokerAddresses
 from rabbit_chx.topology import LiveTopology, QueueDefinition
-from rabbit_chx.topology.objects.objects import MARK
+from rabbit_chx.topology.objects import MARK
 
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 

@@ -35,7 +35,7 @@ from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import healed, plan
-from rabbit_chx.topology.objects.objects import MARK, PENDING_APPLY
+from rabbit_chx.topology.objects import MARK, PENDING_APPLY
 
 X = "x"
 _QUEUES = [f"q{number}" for number in range(5)]

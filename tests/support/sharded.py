@@ -14,7 +14,7 @@ from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.message import ShardMessage
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
-from rabbit_chx.topology.rules.plugin_objects import ShardedExchange
+from rabbit_chx.topology.plugin_objects import ShardedExchange
 
 LONGEST_S = 60
 LOOK_EVERY_S = 0.2

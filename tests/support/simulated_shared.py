@@ -34,8 +34,7 @@ from rabbit_chx.errors import (
     UnreachableError,
     UnroutableError,
 )
-from rabbit_chx.publishing import SharedPublisher, SharedStats
-from rabbit_chx.publishing.shared import shared_publisher, worker
+from rabbit_chx.publishing import SharedPublisher, SharedStats, shared_publisher, worker
 
 _NOT_SHARED = {"keep_order", "max_reconnects", "retry_first_connection", "on_unroutable"}
 _CLOSES_BY_CHANCE = {"connection.close", "channel.close"}

@@ -1,4 +1,4 @@
-"""Topology files and definitions files with what is said of each, as stored in `tests/unit/topology/file/`.
+"""Topology files and definitions files with what is said of each, as stored in `tests/unit/topology/`.
 
 ``python tests/support/stored_files.py`` writes what is said again. Two comments of a topology file are read:
 ``# release: 3.10.8``, and ``# given: {"env": "dev"}`` with values of variables.
@@ -16,7 +16,7 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import Imported, Topology
 
-_FOLDER = Path(__file__).parents[1] / "unit/topology/file"
+_FOLDER = Path(__file__).parents[1] / "unit/topology"
 _CASE = re.compile(r"^(?!\n)(.+?\n)((?:-> [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 
 

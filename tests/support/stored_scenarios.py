@@ -38,10 +38,10 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, LiveTopology, PolicyDefinition, RingMember, Topology
+from rabbit_chx.topology.argument_table import toml_key, toml_value
 from rabbit_chx.topology.model import Consumer, QueueUsage, Usage
-from rabbit_chx.topology.objects.argument_table import toml_key, toml_value
-from rabbit_chx.topology.objects.ranges import expand as expand_ranges
-from rabbit_chx.topology.objects.schema import unordered_ring
+from rabbit_chx.topology.ranges import expand as expand_ranges
+from rabbit_chx.topology.schema import unordered_ring
 
 Table = dict[str, Any]
 _SIDES = ("both", "there", "file")

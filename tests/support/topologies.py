@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rabbit_chx import topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.topology.objects.objects import Owner
+from rabbit_chx.topology.objects import Owner
 
 _CHX = "x-consistent-hash"
 

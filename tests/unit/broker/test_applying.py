@@ -34,7 +34,7 @@ from rabbit_chx.topology import (
     Topology,
     plan,
 )
-from rabbit_chx.topology.objects.objects import MARK
+from rabbit_chx.topology.objects import MARK
 
 OLD = ["old"]
 DELETED = Topology(owns=("old",))

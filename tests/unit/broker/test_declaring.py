@@ -14,7 +14,7 @@ from rabbit_chx.broker.declaring import Declared, declare_exchange, make_wanted_
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
-from rabbit_chx.topology.objects.objects import MARK
+from rabbit_chx.topology.objects import MARK
 
 OLD, NEW = Release("3.10.5"), Release("4.3.6")
 WANTED: list[tuple[Destination, int]] = [("a", 1), ("b", 2), (ExchangeRef("c"), 1)]

@@ -13,7 +13,7 @@ import pytest
 from rabbit_chx.broker import firehose
 from rabbit_chx.broker.firehose import end_trace, left_trace, traced_node
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, NotFoundError, UnreachableError
-from rabbit_chx.topology.objects.objects import TRACE
+from rabbit_chx.topology.objects import TRACE
 
 BARE = {"tracing": True}
 OLD = {"tracing": True, "description": "d", "tags": ["a", "b"], "default_queue_type": "undefined"}

@@ -20,8 +20,8 @@ from rabbit_chx.broker.hand_over import HandOver, drain_park, parts_of
 from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.objects.schema import PlannedChange
-from rabbit_chx.topology.slots.slot_view import HandOverMarker, make_consumer_tag
+from rabbit_chx.topology.schema import PlannedChange
+from rabbit_chx.topology.slot_view import HandOverMarker, make_consumer_tag
 
 #: How many movers die before each operation; twenty by `make long WHAT=hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))

@@ -13,7 +13,7 @@ from rabbit_chx.broker.live_broker import Operation, make_refusal
 from rabbit_chx.broker.pika_connection import _call
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}

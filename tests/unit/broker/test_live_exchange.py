@@ -15,8 +15,8 @@ from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
 from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments, record_name
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.topology.objects.objects import RingMember
-from rabbit_chx.topology.rules.plugin_objects import Shard, shard_names
+from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.plugin_objects import Shard, shard_names
 
 RELEASE = Release("4.3.6")
 ORDERS = {

@@ -25,7 +25,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.pika_connection import PikaConnection, _make_opening_error
-from rabbit_chx.topology.objects.objects import QueueDefinition
+from rabbit_chx.topology.objects import QueueDefinition
 
 SETTINGS = ConnectionSettings(host="broker.example")
 #: The class and the method of channel.open.

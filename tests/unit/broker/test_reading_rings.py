@@ -21,7 +21,7 @@ from rabbit_chx.broker.reading import read_release
 from rabbit_chx.broker.recording import record_rings
 from rabbit_chx.records.ring_records import RingRecord, Stamp, make_record
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.objects.objects import RingMember, is_own
+from rabbit_chx.topology.objects import RingMember, is_own
 
 FILE = """
 [[exchanges]]

@@ -37,7 +37,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
-from rabbit_chx.topology.objects.objects import is_own
+from rabbit_chx.topology.objects import is_own
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))

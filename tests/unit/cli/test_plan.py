@@ -14,7 +14,7 @@ from slot_files import live_of
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.cli.plan import options_to_permit
 from rabbit_chx.planning.plan_report import plan_parts, plan_report
-from rabbit_chx.rendering.html import part_of_page
+from rabbit_chx.rendering.output import part_of_page
 from rabbit_chx.topology import LiveTopology, Topology, plan
 
 DELETE = "--allow delete"

@@ -59,7 +59,7 @@ def test_commands_run_from_an_archive(archive: Path, arguments: list[str], shown
 
 def test_the_pages_of_the_browser_are_in_an_archive(archive: Path) -> None:
     code = (
-        "from rabbit_chx.rendering.html import environment\nfrom rabbit_chx.ui.app import _PACKAGE, _STATIC\n"
+        "from rabbit_chx.rendering.output import environment\nfrom rabbit_chx.ui.app import _PACKAGE, _STATIC\n"
         "assert environment(_PACKAGE).get_template('base.html')\n"
         "print(min(len(path.read_bytes()) for path, _ in _STATIC.values()))"
     )

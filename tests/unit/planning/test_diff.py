@@ -22,7 +22,7 @@ from rabbit_chx.topology import (
     diff,
     plan,
 )
-from rabbit_chx.topology.objects.schema import FieldChange
+from rabbit_chx.topology.schema import FieldChange
 
 
 def test_objects_that_are_missing_different_or_unexpected() -> None:

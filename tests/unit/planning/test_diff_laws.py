@@ -27,7 +27,7 @@ from rabbit_chx.topology import (
     diff,
     plan,
 )
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 
 _Side = TypeVar("_Side", Topology, LiveTopology)
 

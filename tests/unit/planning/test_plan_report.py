@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.planning.plan_report import changes_table
 from rabbit_chx.topology import QueueDefinition
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 
 
 def test_of_created_objects_only_non_default_fields_are_shown() -> None:

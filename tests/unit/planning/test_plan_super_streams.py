@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx import SuperStream, Topology
 from rabbit_chx.topology import BindingDefinition, LiveTopology, Plan, check, diff, plan
 from rabbit_chx.topology.modulus import order_partitions
-from rabbit_chx.topology.objects.objects import PARTITION_ORDER
+from rabbit_chx.topology.objects import PARTITION_ORDER
 
 
 def sales(*keys: str, limit: float | None = None) -> Topology:

@@ -16,7 +16,7 @@ from rabbit_chx.planning.ring_plan import (
 from rabbit_chx.records.live_rings import LiveRing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.objects.schema import PlannedChange
+from rabbit_chx.topology.schema import PlannedChange
 
 
 def _members(text: str) -> list[RingMember]:

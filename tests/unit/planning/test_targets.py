@@ -27,7 +27,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
-from rabbit_chx.topology.file.toml_file import members_of, rearrange
+from rabbit_chx.topology.toml_file import members_of, rearrange
 
 FILE = """
 max_share_moved = 0.3

@@ -17,10 +17,9 @@ from stories import each_story, played, refusals, write_stories
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import options_of
-from rabbit_chx.publishing import Publisher, SharedPublisher
+from rabbit_chx.publishing import Publisher, SharedPublisher, shared_publisher
 from rabbit_chx.publishing.options import NACK_RETRIES, Limits, PublishOptions, Retries, SharedOptions
 from rabbit_chx.publishing.publisher import PublisherBase
-from rabbit_chx.publishing.shared import shared_publisher
 from rabbit_chx.routing import HashRing
 
 STORIES = Path(__file__).with_name("refusals.txt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rabbit_chx.records.ring_records import Mark, Stamp, mark_arguments, stamp_in
-from rabbit_chx.topology.objects.objects import MARK
+from rabbit_chx.topology.objects import MARK
 
 HERE = Mark(Stamp("rabbit@one", "/", "m", "s"), 2)
 

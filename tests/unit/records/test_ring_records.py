@@ -18,7 +18,7 @@ from rabbit_chx.records.ring_records import Mark, RingRecord, Stamp, make_record
 from rabbit_chx.routing.bindings import UNORDERED
 from rabbit_chx.topology import LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.model import BrokerFacts
-from rabbit_chx.topology.objects.objects import MARK, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.objects import MARK, ExchangeDefinition, QueueDefinition
 
 NEWEST = Release("4.3.6")
 RELEASES = (NEWEST, Release("4.0.5", store="khepri"))

@@ -27,7 +27,7 @@ from rabbit_chx.rendering.document import (
     TableColumn,
     Verbatim,
 )
-from rabbit_chx.rendering.html import HtmlOutput
+from rabbit_chx.rendering.output import HtmlOutput
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7*7 }}"
 

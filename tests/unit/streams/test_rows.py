@@ -18,10 +18,10 @@ from stored_cases import stored_cases
 from stream_bytes import chunk_bytes, chunk_of, entry, notes, published, sub_entry
 from stream_writers import CORPUS, found, recorded
 
+from rabbit_chx.amqp.amqp10_values import read_message
 from rabbit_chx.errors import DamagedChunkError, InputError, RowError
 from rabbit_chx.streams import rows
 from rabbit_chx.streams.chunks import Chunk, read_chunk
-from rabbit_chx.streams.messages import read_message
 from rabbit_chx.streams.rows import encode_rows, schema_of
 
 ALL = ("exchange", "message_id", "properties", "headers", "filter_value")

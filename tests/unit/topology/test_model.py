@@ -28,7 +28,7 @@ from rabbit_chx.topology import (
     healed,
     plan,
 )
-from rabbit_chx.topology.objects.objects import OBJECT_LISTS
+from rabbit_chx.topology.objects import OBJECT_LISTS
 
 TYPE = "x-consistent-hash"
 

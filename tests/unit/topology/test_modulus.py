@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx import Release, SuperStream
 from rabbit_chx.topology.modulus import modulo_map_of
-from rabbit_chx.topology.objects.objects import (
+from rabbit_chx.topology.objects import (
     PARTITION_ORDER,
     SUPER_STREAM,
     BindingDefinition,

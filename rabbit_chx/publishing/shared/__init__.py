@@ -1,1 +1,0 @@
-"""`SharedPublisher`: single messages from many threads and event loops, each with its own outcome."""

@@ -1,1 +1,0 @@
-"""Topologies as text: the fields and rules of a topology file, TOML, and definitions files. No I/O."""
