@@ -14,7 +14,7 @@ from plan_scenarios import SCENARIOS
 
 from rabbit_chx import ExchangeRef, HashRing, ModulusHashExchange, SlotTable, SuperStream
 from rabbit_chx.analysis import movement, simulate
-from rabbit_chx.rendering import html
+from rabbit_chx.rendering import output
 from rabbit_chx.routing import jump
 from rabbit_chx.topology import plan
 
@@ -30,7 +30,7 @@ def _few_seeds() -> Iterator[None]:
     with few_seeds():
         yield
     jump.opened.clear()
-    html.environment.cache_clear()
+    output.environment.cache_clear()
 
 
 def shown(value: object) -> str | None:
@@ -88,6 +88,6 @@ def test_a_value_without_a_report_is_shown_as_text(value: object) -> None:
 
 
 def test_without_jinja2_a_notebook_shows_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    html.environment.cache_clear()
+    output.environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert shown(RING) is None

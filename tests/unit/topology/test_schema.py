@@ -27,7 +27,7 @@ from rabbit_chx.topology.schema import (
 )
 
 TYPES = [EXCHANGE, MEMBER, SLOT_MEMBER, QUEUE, BINDING, SUPER_STREAM, POLICY, FILE]
-WHOLE = (Path(__file__).parents[1] / "file" / "whole.toml").read_text(encoding="utf-8")
+WHOLE = Path(__file__).with_name("whole.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=lambda type_: type_.noun)
