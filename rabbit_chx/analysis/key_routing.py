@@ -242,8 +242,8 @@ def keys_for(
     check_whole("start", start, 0)
     check_whole("tries", tries, 1)
     check_key_map(ring)
-    if destination not in ring.destinations and destination in ring.beneath.destinations:
-        ring = ring.beneath  # a slot is asked for
+    if destination not in ring.destinations and destination in ring.underlying.destinations:
+        ring = ring.underlying  # a slot is asked for
     if destination not in ring.destinations:
         names = ", ".join(map(str, dict.fromkeys(ring.destinations[:10]))) or "nothing at all"
         raise InputError(
@@ -518,6 +518,6 @@ def _route_distinct(
     weights, first = hashing.weigh(sample)
     ordered = Counter(weights).most_common()
     distinct = [sample.values[first[identity]] for identity, _ in ordered]
-    places = hashing.route_all(distinct, key_map.beneath)
+    places = hashing.route_all(distinct, key_map.underlying)
     for (identity, count), place in zip(ordered, places, strict=True):
         yield identity, None if isinstance(place, Refused) else place, count

@@ -59,7 +59,7 @@ def draw_map(key_map: KeyMap, real: Mapping[str, float] | None = None) -> tuple[
     """
     if not key_map.is_determined:
         return ()
-    places = [key_map.queue_of(place) for place in key_map.beneath.buckets]
+    places = [key_map.queue_of(place) for place in key_map.underlying.buckets]
     shares = simulate(key_map).places
     notes = {_name(part.place): f"{percent(part.share or 0.0)} of all keys" for part in shares}
     traffic = {part.place: None if real is None else real.get(_name(part.place), 0.0) for part in shares}
@@ -540,7 +540,7 @@ def _change_facts(
         minimum = min([shares.least, *(way for way in least or () if way is not None)])
         is_least = shares.moved and is_one_release
         fewest = f"; no order moves fewer than {percent(minimum)}" if is_least else ""
-        condition = "" if simulation.ring.ground.is_known else f"; {LISTED_CONDITION}"
+        condition = "" if simulation.ring.order.is_known else f"; {LISTED_CONDITION}"
         yield "moved", f"{percent(shares.moved)} of all keys (exact){fewest}{condition}"
     elif change.appended is not None:
         parts = ", ".join(

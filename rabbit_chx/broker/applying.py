@@ -63,7 +63,7 @@ from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import ALLOW_LOSS, loss_refusal, uncounted_loss_refusal, uncounted_refusal
 from rabbit_chx.planning.ring_plan import Append, KeyMapPlan
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
-from rabbit_chx.routing.bindings import Ground
+from rabbit_chx.routing.bindings import OrderKnowledge
 from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import (
@@ -445,7 +445,7 @@ def _apply_checked(
         recorded = keeper.end()
         if not broker.has_source:
             rings = {
-                name: replace(ring, ground=Ground("recorded")) if name in recorded else ring
+                name: replace(ring, order=OrderKnowledge("recorded")) if name in recorded else ring
                 for name, ring in rings.items()
             }
     except RabbitChxError as error:

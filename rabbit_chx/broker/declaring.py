@@ -132,7 +132,7 @@ def _declare(
     done = {_made_by(change) for change in made.changes}
     places = (exchange.ref, *_destinations(wanted))
     before = live.rings.get(exchange.name)
-    is_known = before is None or before.ground.is_known
+    is_known = before is None or before.order.is_known
     result = Declared(
         tuple(place for place in places if place in done),
         tuple(binding for binding in wanted.bindings or () if binding in done),
@@ -240,9 +240,9 @@ def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: Live
         )
     bound = [member.binding for member in (found and found.ring) or ()]
     first = (wanted.bindings or ())[: len(bound)]
-    if ring is None or ring.ground.is_known or Counter(bound) != Counter(first):
+    if ring is None or ring.order.is_known or Counter(bound) != Counter(first):
         return live
-    ring = replace(HashRing.from_bindings(first, wanted.release), ground=AS_LISTED)
+    ring = replace(HashRing.from_bindings(first, wanted.release), order=AS_LISTED)
     return live.with_rings({exchange.name: ring})
 
 

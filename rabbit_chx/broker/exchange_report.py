@@ -27,7 +27,7 @@ from rabbit_chx.checking.group_status import uneven_traffic
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.planning.refusals import know_rings, learn_command
 from rabbit_chx.records.live_rings import (
-    Means,
+    WaysToLearn,
     evidence_of,
     find_live_ring,
     find_recorded,
@@ -59,9 +59,9 @@ _NO_BACKLOG = (None, None, None)
 
 
 def exchange_facts(
-    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap, means: Means
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap, ways_to_learn: WaysToLearn
 ) -> list[tuple[str, str]]:
-    """Return the facts in the heading of a report about the ring of a live exchange; `means` are those of the user."""
+    """Return the facts in the heading of a report about the ring of a live exchange; `ways_to_learn` are those of the user."""
     facts = [
         ("exchange", exchange),
         ("vhost", vhost),
@@ -71,7 +71,7 @@ def exchange_facts(
     if ring.is_determined:
         return facts
     if not ring.is_sole:
-        facts.append(("not determined", f"the queue of a key: {know_rings({exchange: ring}, means)}"))
+        facts.append(("not determined", f"the queue of a key: {know_rings({exchange: ring}, ways_to_learn)}"))
     if ring.hashing.has_order and ring.has_shares:
         facts.append(("shares", LISTED_CONDITION))
     return facts
@@ -92,7 +92,7 @@ class ShownExchange:
         sharding: its shards; None if it has none.
         sample: the load of a sample of keys.
         cluster: the name of the broker's cluster.
-        means: those of the user, if the order of the ring is not known.
+        ways_to_learn: those of the user, if the order of the ring is not known.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ShownExchange:
     sharding: ShardedExchange | None = None
     sample: SlotLoad | None = None
     cluster: str | None = None
-    means: Means = field(default_factory=Means)
+    ways_to_learn: WaysToLearn = field(default_factory=WaysToLearn)
 
     @classmethod
     def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
@@ -124,7 +124,7 @@ class ShownExchange:
             _record(live) if is_ring else None,
             sharding,
             cluster=live.cluster,
-            means=Means() if not is_ring or live.ring.is_determined else live.means,
+            ways_to_learn=WaysToLearn() if not is_ring or live.ring.is_determined else live.ways_to_learn,
         )
 
     @classmethod
@@ -150,7 +150,7 @@ class ShownExchange:
             grouped(bound),
             PublishRates(None, {}) if usage is None else usage.rates_of(name),
             "" if found is None else f"of {found.about}",
-            means=evidence_of(topology).means,
+            ways_to_learn=evidence_of(topology).ways_to_learn,
         )
 
     @property
@@ -193,7 +193,7 @@ class ShownExchange:
                 **(
                     {}
                     if self.is_determined or self.map is None
-                    else {"learn": learn_command({self.name: self.map}, self.means)}
+                    else {"learn": learn_command({self.name: self.map}, self.ways_to_learn)}
                 ),
                 "exchange": self.name,
                 "vhost": self.vhost,
@@ -207,7 +207,7 @@ class ShownExchange:
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.map is not None:
-            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.means)
+            yield from exchange_facts(self.name, self.vhost, self.arguments, self.map, self.ways_to_learn)
         elif self.sharding is not None:
             yield from (("exchange", self.name), ("vhost", self.vhost), ("type", self.sharding.type))
         if self.record:
@@ -222,7 +222,7 @@ class ShownExchange:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
-        ring = self.map.beneath
+        ring = self.map.underlying
         shares = ring.shares() if ring.has_shares else {}
         counts = Counter(ring.buckets)
         is_known = ring.is_determined
@@ -245,7 +245,7 @@ class ShownExchange:
         held = Counter(map(slots.queue_of, slots.slots or ()))
         named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
         for queue in (*named, *([None] if held[None] else [])):
-            places = [place for place in slots.beneath.destinations if slots.queue_of(place) == queue]
+            places = [place for place in slots.underlying.destinations if slots.queue_of(place) == queue]
             share = shares.get(queue, 0.0 if slots.is_determined else None)
             yield queue, held[queue], share, *self._figures(queue, places)
 
@@ -283,8 +283,8 @@ class ShownExchange:
         members = len(self.map.destinations)
         if not members:
             return f"Nothing is bound, so no member gets a message ({hashes})."
-        known = self.map.ground.text if self.is_determined else f"not known ({self.map.ground.doubt})"
-        order = f", in an order that is {known}" if self.map.beneath.hashing.has_order else ""
+        known = self.map.order.text if self.is_determined else f"not known ({self.map.order.doubt})"
+        order = f", in an order that is {known}" if self.map.underlying.hashing.has_order else ""
         through = f" through {plural(len(self.map.slots), 'slot')}" if self.map.slots else ""
         share = "members share" if members > 1 else "member gets"
         said = f"{members:,} {share} the keys ({hashes}){through}{order}."
@@ -374,9 +374,9 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
 
 def _record(live: LiveExchange) -> Mapping[str, Any] | None:
     """Return the record that a ring makes, or what is known about a void one."""
-    if live.ring.ground.is_certain:
+    if live.ring.order.is_certain:
         return record_arguments(record_of(live))
-    void = live.ring.ground.doubt
+    void = live.ring.order.doubt
     stored = live.record
     return None if stored is None else {"written": stored.written, "writer": stored.writer, "void": void}
 
@@ -387,8 +387,8 @@ def _record_text(live: LiveExchange) -> str:
     if live.ring.provenance != "read" or not live.bindings or live.is_recorded:
         return stored if live.record is not None else ""
     fault = "" if live.record is None else ", which does not fit the ring"
-    if live.means.voids:
-        return f"{stored}{fault}; {none_lasts(live.means)}"
+    if live.ways_to_learn.voids:
+        return f"{stored}{fault}; {none_lasts(live.ways_to_learn)}"
     remedy = "store it with" if live.record is None else "if the present order is right, replace it with"
     return f"{stored}{fault}: {remedy} {record_command(live.name)}"
 

@@ -32,14 +32,14 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
-from rabbit_chx.broker.ways import OwnConnection, Source, Ways
+from rabbit_chx.broker.ways import OrderSource, OwnConnection, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.tokens import Credentials, with_credentials
 from rabbit_chx.errors import BrokerRefusedError, InputError, ManagementNeededError, RabbitChxError
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import know_rings
-from rabbit_chx.records.live_rings import Means
+from rabbit_chx.records.live_rings import WaysToLearn
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
@@ -78,7 +78,7 @@ class _Connected(Ways):
     """The connections of a broker; implements :class:`~rabbit_chx.broker.live_broker.LiveBroker`."""
 
     def __init__(
-        self, settings: ConnectionSettings, management: Management | None, source: Source | None
+        self, settings: ConnectionSettings, management: Management | None, source: OrderSource | None
     ) -> None:
         client = f"{CONNECTION_NAME}{secrets.token_hex(8)}"
         given = (settings.connection_name or "").replace("\n", " ")
@@ -142,7 +142,7 @@ class Broker:
         self,
         url: str | ConnectionSettings,
         management_url: str | ManagementUrl | None = None,
-        ring_source: Source | str | Sequence[str] | None = None,
+        ring_source: OrderSource | str | Sequence[str] | None = None,
         *,
         credentials: Credentials | None = None,
     ) -> None:
@@ -313,7 +313,7 @@ class Broker:
             )
         ring = read_ring(live, exchange, self.release)
         if not ring.is_determined:
-            raise unknown_order(ring, exchange, know_rings({exchange: ring}, Means()))
+            raise unknown_order(ring, exchange, know_rings({exchange: ring}, WaysToLearn()))
         return ring
 
     def inspect(self, exchange: str) -> LiveExchange:
@@ -637,11 +637,11 @@ def _as_management_url(url: str | ManagementUrl | None) -> ManagementUrl | None:
     return ManagementUrl.of(url) if isinstance(url, str) else url
 
 
-def _as_ring_source(source: Any) -> Source | None:
+def _as_ring_source(source: Any) -> OrderSource | None:
     if isinstance(source, str | list | tuple):
         return DiagnosticsRing(source)
     if source is None or isinstance(source, RingRecord) or hasattr(source, "read"):
-        return cast("Source | None", source)
+        return cast("OrderSource | None", source)
     raise InputError(
         f"ring_source is of type {type(source).__name__}: pass a command prefix, such as 'docker exec NAME', "
         "or an object with a method read(vhost, exchange)"

@@ -40,8 +40,8 @@ from rabbit_chx.broker.reading import (
 )
 from rabbit_chx.broker.usage import read_rates_of
 from rabbit_chx.errors import BrokerRefusedError, MismatchError, NotDeterminedError, NotFoundError
-from rabbit_chx.records.live_rings import Evidence, Means
-from rabbit_chx.records.ring_records import Mark, RingRecord
+from rabbit_chx.records.live_rings import Evidence, WaysToLearn
+from rabbit_chx.records.ring_records import RestartMark, RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.bindings import Binding
 from rabbit_chx.routing.key_map import KeyMap
@@ -204,11 +204,11 @@ class LiveExchange:
         return name_cluster(name, read_nodes(self._api)) if "@" in (name or "") else name
 
     @cached_property
-    def means(self) -> Means:
+    def ways_to_learn(self) -> WaysToLearn:
         """How the user may learn the order of the ring."""
         voids = self._policies_of_mark
         is_administrator = bool(read_vhost(self._api, self.vhost))
-        return Means(is_administrator, "" if not voids or self.mark.holds else voids)
+        return WaysToLearn(is_administrator, "" if not voids or self.mark.holds else voids)
 
     @cached_property
     def _policies_of_mark(self) -> str:
@@ -220,7 +220,7 @@ class LiveExchange:
         return read_policies(self._api, self.vhost, LiveObjects())
 
     @cached_property
-    def mark(self) -> Mark:
+    def mark(self) -> RestartMark:
         """The mark of the vhost, for records. All queues are listed only if a restart of a node changes rings."""
         cluster = listed_nodes(read_nodes(self._api))
         mark = replace(read_mark(self._api, self.vhost, self.cluster, self._count), cluster=cluster)

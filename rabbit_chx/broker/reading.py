@@ -33,16 +33,16 @@ from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
 from rabbit_chx.records.live_rings import Evidence, evidence_of, read_pending
 from rabbit_chx.records.ring_records import (
-    Mark,
+    RecordedStart,
+    RestartMark,
     RingRecord,
-    Stamp,
     record_name,
     records_in,
     ring_by_record,
     stamp_in,
 )
 from rabbit_chx.routing import Destination, HashRing, Release
-from rabbit_chx.routing.bindings import Ground
+from rabbit_chx.routing.bindings import OrderKnowledge
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology.arguments import policies_of_mark
 from rabbit_chx.topology.kinds import FLAG
@@ -82,7 +82,7 @@ from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE, TRIAL)
-_CHANGES = Ground(None, "an apply changes its record at this moment")
+_CHANGES = OrderKnowledge(None, "an apply changes its record at this moment")
 #: The fields of the overview. Usually it also has the name of the cluster.
 OVERVIEW: Mapping[str, Shape] = {
     "rabbitmq_version": str,
@@ -298,9 +298,9 @@ def _read_mark_of(
     queues: Sequence[Mapping[str, Any]],
     broker: LiveBroker,
     nodes: Mapping[str, float | None],
-) -> Mark:
+) -> RestartMark:
     """Return the mark of a vhost with these queues, which may not have one."""
-    mark = Mark(Stamp(topology.cluster, broker.vhost))
+    mark = RestartMark(RecordedStart(topology.cluster, broker.vhost))
     if entry := next((queue for queue in queues if queue.get("name") == MARK), None):
         # From 4.0 on a broker does not answer for a minute who counts a queue whose node is down.
         is_down = entry.get("state") == "down"
@@ -318,7 +318,7 @@ def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: 
     """Return a topology with the rings that the ring source reads, or that records prove."""
     if not broker.has_source:
         recorded = _rings_by_records(topology, broker)
-        if refuses_changes and any(ring.ground == _CHANGES for ring in recorded.values()):
+        if refuses_changes and any(ring.order == _CHANGES for ring in recorded.values()):
             raise LockedError(broker.where)
         return topology.with_rings(recorded)
     hashing = tuple(exchange.name for exchange in topology.exchanges if exchange.ring is not None)
@@ -390,10 +390,10 @@ def find_ring(
     """
     about = evidence.about(exchange)
     if any(about) and about != read_again().about(exchange):
-        return replace(unordered, ground=_CHANGES)
+        return replace(unordered, order=_CHANGES)
     if evidence.steps_of(exchange) is not None:
         doubt = f"{evidence.pending} has not ended; applying its file again repeats it"
-        return replace(unordered, ground=Ground(None, doubt))
+        return replace(unordered, order=OrderKnowledge(None, doubt))
     stored = evidence.records.get(exchange)
     found = [
         ring_by_record(record, unordered, bound, evidence.mark)
@@ -403,25 +403,27 @@ def find_ring(
     if not found:
         name = record_name(exchange)
         fault = evidence.damaged.get(name)
-        ignored = Ground(None, f"the record {name} is ignored: {fault}")
-        return replace(unordered, ground=ignored) if fault else unordered
-    if not all(ring.ground.is_certain for ring in found) or found[0].buckets == found[-1].buckets:
+        ignored = OrderKnowledge(None, f"the record {name} is ignored: {fault}")
+        return replace(unordered, order=ignored) if fault else unordered
+    if not all(ring.order.is_certain for ring in found) or found[0].buckets == found[-1].buckets:
         return found[0]
     doubt = f"the record of {file_record and file_record.about} and that on the broker yield different rings"
-    return replace(unordered, ground=Ground(None, doubt))
+    return replace(unordered, order=OrderKnowledge(None, doubt))
 
 
 def read_mark(
     api: ManagementApi, vhost: str, cluster: str | None, count: Callable[[str], QueueCounts] | None
-) -> Mark:
+) -> RestartMark:
     """Read the mark of a vhost. Its messages are counted over AMQP, its persistent ones by the statistics of the broker."""
     try:
         entry = api.get("queues", vhost, MARK, fields={"messages_persistent?": int, **_QUEUE})
     except NotFoundError:
-        return Mark(Stamp(cluster, vhost))
+        return RestartMark(RecordedStart(cluster, vhost))
     node = entry.get("node")
-    stamp = stamp_in(table_in(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None)
-    mark = Mark(stamp, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
+    recorded_start = stamp_in(
+        table_in(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None
+    )
+    mark = RestartMark(recorded_start, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
     if count is None:
         return replace(mark, fault=InputError("there is no connection over AMQP"))
     try:
@@ -430,7 +432,9 @@ def read_mark(
         return replace(mark, fault=error)
 
 
-def with_queues(mark: Mark, queues: Sequence[Mapping[str, Any]], release: Release | None) -> Mark:
+def with_queues(
+    mark: RestartMark, queues: Sequence[Mapping[str, Any]], release: Release | None
+) -> RestartMark:
     """Return a mark with the nodes of each queue of the vhost, and the queues of which the broker lists no bindings."""
     lists_all = release is None or release.numbers >= KEEPS_ABSENT_SINCE
     absent = (

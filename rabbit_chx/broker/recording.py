@@ -48,7 +48,7 @@ from rabbit_chx.records.live_rings import (
 )
 from rabbit_chx.records.ring_records import (
     BOTH_MESSAGES,
-    Mark,
+    RestartMark,
     RingRecord,
     make_record,
     mark_arguments,
@@ -202,7 +202,7 @@ class _Store:
         broker = self._broker
         policies = self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
-        made = read_mark(broker.api, broker.vhost, self.mark.stamp.cluster, broker.amqp.count)
+        made = read_mark(broker.api, broker.vhost, self.mark.recorded_start.cluster, broker.amqp.count)
         nodes = {**self.mark.nodes, **made.nodes}
         cluster = self.mark.cluster
         self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
@@ -225,13 +225,13 @@ def record_of(exchange: LiveExchange) -> RingRecord:
     return _sign(make_record(exchange.name, exchange.ring, ordered), exchange.mark)
 
 
-def _sign(record: RingRecord, mark: Mark, writer: str | None = None) -> RingRecord:
-    """Return a record with the time, the writer (None: this program) and the stamp of the broker."""
+def _sign(record: RingRecord, mark: RestartMark, writer: str | None = None) -> RingRecord:
+    """Return a record with the time, the writer (None: this program) and the start of the broker."""
     writer = name_writer() if writer is None else writer
-    stamp = replace(mark.stamp_now, nodes=tuple(sorted(mark.cluster)))
+    recorded_start = replace(mark.stamp_now, nodes=tuple(sorted(mark.cluster)))
     if unseen_restarts(record.members, record.release, mark):
-        stamp = replace(stamp, start=None)
-    return replace(record, written=time_text(datetime.now(UTC)), writer=writer, stamp=stamp)
+        recorded_start = replace(recorded_start, start=None)
+    return replace(record, written=time_text(datetime.now(UTC)), writer=writer, recorded_start=recorded_start)
 
 
 def name_writer() -> str:
@@ -421,7 +421,7 @@ def _list_changing(plan: Plan) -> list[str]:
     return [name for name, change in rings if change.steps or change.way in MADE]
 
 
-def _pending_of(plan: Plan, live: LiveTopology, mark: Mark) -> PendingApply:
+def _pending_of(plan: Plan, live: LiveTopology, mark: RestartMark) -> PendingApply:
     """Return what a broker keeps of a plan until it is applied."""
     rings = {}
     evidence = evidence_of(live)
@@ -472,8 +472,8 @@ def _record_after(
     exchange = live.exchange(name)
     found = find_live_ring(live, exchange, name)
     origin = planned or change
-    is_made = origin.way in MADE or ((planned or change.steps) and origin.before.ground.is_certain)
-    if change.ring_after is None or not (is_made or found.ring.ground.is_certain):
+    is_made = origin.way in MADE or ((planned or change.steps) and origin.before.order.is_certain)
+    if change.ring_after is None or not (is_made or found.ring.order.is_certain):
         return None
     if not change.steps:
         return make_record(name, change.ring_after, found.bound)
@@ -547,9 +547,9 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
                 raise InputError(
                     f"no record of the ring of {name} would last, and none is kept: {why}", exchange=name
                 )
-            if not ring.ground.is_certain:
+            if not ring.order.is_certain:
                 raise InputError(
-                    f"the ring of {name} is {ring.ground}, so it is not recorded: read it", exchange=name
+                    f"the ring of {name} is {ring.order}, so it is not recorded: read it", exchange=name
                 )
             if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
                 live = live.with_rings({name: ring})

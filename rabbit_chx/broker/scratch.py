@@ -36,7 +36,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.planning.refusals import know_rings, verify_by_trace
-from rabbit_chx.records.live_rings import Means
+from rabbit_chx.records.live_rings import WaysToLearn
 from rabbit_chx.rendering.document import Data, Document, Facts, Table
 from rabbit_chx.result_fields import Shown
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
@@ -425,7 +425,7 @@ class ScratchReport:
         heaviest: the most frequent key of the sample and its share of the messages, 0 to 1, which have one destination, whatever the ring; None if no key occurs twice.
         mismatches: the number of messages with another destination.
         by: what else than a copy showed the destinations, in words.
-        means: those of the user, if the order of the ring is not known.
+        ways_to_learn: those of the user, if the order of the ring is not known.
     """
 
     exchange: str
@@ -439,7 +439,7 @@ class ScratchReport:
     heaviest: tuple[str, float] | None = None
     mismatches: int = 0
     by: str = ""
-    means: Means = field(default_factory=Means)
+    ways_to_learn: WaysToLearn = field(default_factory=WaysToLearn)
 
     def with_messages(
         self,
@@ -507,10 +507,10 @@ class ScratchReport:
     @property
     def doubt(self) -> str | None:
         """The uncertainty of a ring; None if it was read or is recorded."""
-        if self.ring.ground.is_certain or not self.ring.hashing.has_order:
+        if self.ring.order.is_certain or not self.ring.hashing.has_order:
             return None  # where no order matters, the bindings determine the destinations
         copied = f"{_COPIED}, not the ring; " if not self.by else ""
-        return copied + know_rings({self.exchange: self.ring}, self.means)
+        return copied + know_rings({self.exchange: self.ring}, self.ways_to_learn)
 
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
@@ -551,7 +551,9 @@ class ScratchReport:
     def _facts(self, compared: int) -> Iterator[tuple[str, str]]:
         """Yield the exchange, and what so many compared messages show."""
         if self.ring.hashing.has_order:
-            yield from exchange_facts(self.exchange, self.vhost, self.arguments, self.ring, self.means)
+            yield from exchange_facts(
+                self.exchange, self.vhost, self.arguments, self.ring, self.ways_to_learn
+            )
         else:
             yield from (("exchange", self.exchange), ("vhost", self.vhost), ("type", ring_text(self.ring)))
         by = self.by or "a copy in a vhost of its own, now removed"

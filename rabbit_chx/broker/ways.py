@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Release
 
 #: What tells the rings of a broker: a source that reads them, or the record of one ring in a file.
-Source: TypeAlias = RingSource | RingRecord
+OrderSource: TypeAlias = RingSource | RingRecord
 #: A node of a cluster may list a new queue or connection some milliseconds after the node that has it.
 _LOOKS = 4
 _PAUSE_S = 0.5
@@ -110,7 +110,7 @@ class Ways:
         version: str,
         *,
         management: Management | None,
-        source: Source | None,
+        source: OrderSource | None,
         own: OwnConnection | None = None,
     ) -> None:
         self._own = own

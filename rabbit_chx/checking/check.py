@@ -45,9 +45,9 @@ from rabbit_chx.planning.diff import (
     list_partitions,
 )
 from rabbit_chx.planning.refusals import check_certain, vhost_refusals
-from rabbit_chx.records.live_rings import Means, evidence_of, find_live_ring, live_hash_exchange
+from rabbit_chx.records.live_rings import WaysToLearn, evidence_of, find_live_ring, live_hash_exchange
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.bindings import Ground, ascending_bindings
+from rabbit_chx.routing.bindings import OrderKnowledge, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.topology.arguments import find_applying_policy, find_ignored, limit_faults
@@ -93,7 +93,7 @@ class TopologyCheck:
         unordered: the reason why the order of a ring was not checked, by exchange.
         objects: the number of objects of the topology that were compared.
         present: by each hash exchange of the topology, also of type ``x-modulus-hash``: True if it exists.
-        means: how the user may learn the order of a ring.
+        ways_to_learn: how the user may learn the order of a ring.
         consumers_not_checked: why consumers and traffic were not checked; empty if they were.
         queues: the queues of each checked exchange, and of its slots.
     """
@@ -108,7 +108,7 @@ class TopologyCheck:
     rings: Mapping[str, KeyMap] = field(default_factory=dict)
     unordered: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
-    means: Means = field(default_factory=Means)
+    ways_to_learn: WaysToLearn = field(default_factory=WaysToLearn)
     consumers_not_checked: str = ""
     queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -241,7 +241,7 @@ def check(
         {ring.name: ring.ring for ring in rings},
         _why_all_unordered(context, rings),
         0 if wanted is None else len(wanted.by_name) + len(wanted.bindings),
-        evidence_of(live).means,
+        evidence_of(live).ways_to_learn,
         _why_consumers_unchecked(live),
         {ring.name: tuple(ring.queues) for ring in rings}
         | {name: _queues_of_modulus(name, live) for name in moduli},
@@ -386,7 +386,7 @@ def _why_all_unordered(context: CheckContext, rings: Sequence[CheckedExchange]) 
 def _why_unordered(checked: CheckedExchange) -> str:
     """Return why the order of a ring is compared with nothing; empty if it is compared, or if there is only one order."""
     if not checked.ring.is_determined:
-        return checked.ring.ground.doubt or "the order of the ring is not known"
+        return checked.ring.order.doubt or "the order of the ring is not known"
     if len(checked.ring.destinations) < 2 or (
         checked.listed is None and number_slots(checked.name, checked.bound)
     ):
@@ -547,9 +547,9 @@ def _of_type(type_: str, live: LiveTopology, wanted: Topology | None) -> list[st
 def _known_ring(live: LiveTopology, name: str) -> HashRing:
     """Return the ring of a live exchange; the order of one that was neither read, recorded nor observed is not known."""
     ring = live.rings[name]
-    if ring.ground.is_certain:
+    if ring.order.is_certain:
         return ring
-    return replace(ring, ground=Ground(None, ring.ground.text)) if ring.ground.is_known else ring
+    return replace(ring, order=OrderKnowledge(None, ring.order.text)) if ring.order.is_known else ring
 
 
 def _unordered_findings(checked: CheckedExchange) -> Iterator[Finding]:
@@ -570,7 +570,7 @@ def certain_ring(live: LiveTopology, name: str, remedy: str | None = None) -> Ha
         InputError: its order is not known; `remedy` says what the caller can do.
     """
     ring = find_live_ring(live, live.exchange(name), name).ring
-    check_certain(name, ring, evidence_of(live).means, remedy)
+    check_certain(name, ring, evidence_of(live).ways_to_learn, remedy)
     return ring
 
 
@@ -600,7 +600,7 @@ def _modulus_findings(name: str, context: CheckContext) -> Iterator[Finding]:
     yield from queue_findings(CheckedQueues(name, live, release, queues, key_map))
     if exchange is not None:
         yield from context.dead_letters.findings(exchange, queues)
-    yield from usage_findings(name, queues, live, release, is_known=key_map.ground.is_known)
+    yield from usage_findings(name, queues, live, release, is_known=key_map.order.is_known)
     if exchange is None or not is_sharded(exchange, live):  # the plugin names and binds the shards
         yield from unbound_queue_findings(name, queues, live, context.listed_queues)
     yield from ignored_argument_findings(name, queues, live)

@@ -83,7 +83,7 @@ class CheckReport:
         return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
 
     def _count_checked(self) -> str:
-        """Return the numbers of the checked objects, and the ground of the rings."""
+        """Return the numbers of the checked objects, and how the orders of the rings are known."""
         checks = list(self.ended.values())
         rings = [ring for check in checks for ring in check.rings.values()]
         about = f" ({_size_and_grounds(rings)})" if rings else ""
@@ -186,8 +186,8 @@ class CheckReport:
                 "order_not_checked": check.unordered.get(name),
                 "determined": ring.is_determined,
             }
-            | ({} if ring.is_determined else {"learn": learn_command({name: ring}, check.means)})
-            | ({"doubt": ring.ground.doubt} if ring.ground.doubt else {})
+            | ({} if ring.is_determined else {"learn": learn_command({name: ring}, check.ways_to_learn)})
+            | ({"doubt": ring.order.doubt} if ring.order.doubt else {})
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]

@@ -343,7 +343,7 @@ class CheckedExchange:
         """
         if self.wanted is not None or not self.needs_repair:
             return self.apply_command
-        if not self.ring.ground.is_certain:
+        if not self.ring.order.is_certain:
             return REMAKE_RINGS
         return repair_fix(self.name, external=self.external)
 
@@ -624,7 +624,7 @@ def record_findings(checked: CheckedExchange) -> Iterator[Finding]:
     by_queue = checked.slots.map_of
     share = by_queue(checked.ring).share_moved(by_queue(before))
     keeps = checked.ring.release.follows(RESTART_KEEPS)
-    if not keeps and has_restarted(record.stamp, evidence_of(checked.live).mark):
+    if not keeps and has_restarted(record.recorded_start, evidence_of(checked.live).mark):
         message = f"the broker restarted: {percent(share)} of the keys moved; record of {record.about}"
     else:
         message = (
@@ -646,15 +646,15 @@ def other_binding_findings(checked: CheckedExchange) -> Iterator[Finding]:
         return
     message = f"since the record of {record.about} another program {changes}"
     share = None
-    means = evidence.means
+    ways_to_learn = evidence.ways_to_learn
     if not checked.ring.is_determined:
-        kept = know_rings({checked.name: checked.ring}, means)
+        kept = know_rings({checked.name: checked.ring}, ways_to_learn)
     else:
         share = record.ring.share_moved(checked.ring)
         message += f": {percent(share)} of all keys moved"
         kept = f"store the ring as it is with {record_command(checked.name)}"
-    if means.voids:
-        kept = f"know that of the records {none_lasts(means)}"
+    if ways_to_learn.voids:
+        kept = f"know that of the records {none_lasts(ways_to_learn)}"
     # To bind a member again would make it the last one, and the bindings those of the record.
     fix = f"if this is intended, {kept}; otherwise {checked.apply_command}"
     yield checked.finding("different", message, fix, share=share)
@@ -688,7 +688,7 @@ def why_order_unknown(live: LiveTopology, name: str) -> str:
     ring = live_ring.ring
     if ring.provenance == "recorded" or find_recorded(live, name) is not None:
         return ""
-    if not ring.ground.is_certain:
+    if not ring.order.is_certain:
         return "no record to compare it with"
     if (record := evidence_of(live).records.get(name)) is not None:
         why = why_void(record, live_ring.bound, ring.release, evidence_of(live).mark)

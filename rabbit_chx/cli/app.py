@@ -38,8 +38,8 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.cli.command import (
+    CommandResult,
     ExitCode,
-    Outcome,
     as_printed,
     debug_option,
     is_debugged,
@@ -309,7 +309,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         with _warnings_as_lines():
             result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)
-            code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
+            code = _shown(result) if isinstance(result, CommandResult) else int(result or 0)
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001  # a user needs a message, not a traceback
         if is_reader_lost() and isinstance(
@@ -334,7 +334,7 @@ def _code_of(error: BaseException) -> int:
     return next(code for kind, code in CODES if isinstance(error, kind))
 
 
-def _shown(outcome: Outcome) -> int:
+def _shown(outcome: CommandResult) -> int:
     output = FORMATS[outcome.output]()
     for batch in outcome.batches or ():
         output.show_each(batch)

@@ -16,8 +16,8 @@ from rabbit_chx.cli.broker_options import (
 )
 from rabbit_chx.cli.command import (
     TEXT,
+    CommandResult,
     ExitCode,
-    Outcome,
     Rules,
     argument,
     command,
@@ -136,7 +136,7 @@ def apply(
     variables: VariableOptions = options(VariableOptions),
     given: ApplyOptions = options(ApplyOptions),
     output: str,
-) -> Outcome:
+) -> CommandResult:
     """Show the plan of FILE, ask, and apply it. Afterwards the rings are read and compared with the plan.
 
     The broker keeps a record of the order of each ring, in an exchange rabbit-chx.ring.NAME: later commands need
@@ -179,13 +179,13 @@ def apply(
                 for note in opened.apply(plan).unrecorded:
                     say(note)
             unchanged = ApplyReport("unchanged", plan)
-            return Outcome(unchanged.document(), unknown_order(plan, live.live) or ExitCode.DONE)
+            return CommandResult(unchanged.document(), unknown_order(plan, live.live) or ExitCode.DONE)
         drain_s = None if "allow_loss" in allowed else given.drain
         report = live.report(refusals, whole=given.whole, drain_s=drain_s)
         if refusals:
             say("the plan is refused, and nothing was changed")
             refused = ApplyReport("refused", plan, refusals=refusals, problem="nothing was changed")
-            return Outcome(refused.document() if output == "json" else report, code=ExitCode.REFUSED)
+            return CommandResult(refused.document() if output == "json" else report, code=ExitCode.REFUSED)
         if output != "json" or asks:
             show_planned(report, output)
         done = _decline(plan, given, asks=asks)
@@ -203,7 +203,7 @@ def apply(
             if given.wait_drained is not None and done.state == "applied":
                 done = wait_after(opened, done, given.wait_drained)
         is_shown = output == "json" or done.state != "refused"
-        return Outcome(done.document() if is_shown else None, done.code)
+        return CommandResult(done.document() if is_shown else None, done.code)
 
 
 def _decline(plan: Plan, given: ApplyOptions, *, asks: bool) -> ApplyReport | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, command, option, options, say
+from rabbit_chx.cli.command import CommandResult, ExitCode, argument, command, option, options, say
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology, write_file
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.cli.ring_argument import say_unrecorded_rings
@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import reordered
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
-from rabbit_chx.records.live_rings import Means, evidence_of
+from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 from rabbit_chx.rendering.document import Data, Document, Part, Verbatim
 from rabbit_chx.topology import ExchangeDefinition, RingMember
 from rabbit_chx.topology.toml_file import RingText, members_of, members_text, rearrange
@@ -34,7 +34,7 @@ def arrange(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     write: bool = option(help="Write to FILE instead of stdout."),
-) -> Outcome:
+) -> CommandResult:
     """Print FILE with the members of each ring in the order that moves the fewest keys of the live ring.
 
     The members of an exchange with slots get a list of slots instead of a weight: those that they have on the
@@ -64,9 +64,9 @@ def arrange(
     done = rearrange(given.text, members, given.variables)
     slotted = {exchange.name: exchange for exchange in given.topology.exchanges if exchange.slots is not None}
     rings = [ring for name, ring in plan.rings.items() if ring.is_ring and name not in slotted]
-    is_known = not any(ring.before.buckets and not ring.before.ground.is_known for ring in rings)
+    is_known = not any(ring.before.buckets and not ring.before.order.is_known for ring in rings)
     for ring in rings:
-        _report_moves(ring, better.get(ring.exchange), evidence_of(read.live).means)
+        _report_moves(ring, better.get(ring.exchange), evidence_of(read.live).ways_to_learn)
     pinned = _report_pinned(slotted, members, done.unwritten)
     _report_unwritten(done, members)
     written = [
@@ -78,7 +78,7 @@ def arrange(
     text = None if write else done.text
     fields = {"rings": written, "pinned": pinned, "determined": is_known, "text": text}
     parts: list[Part] = [] if text is None else [Verbatim(text)]
-    return Outcome(Document("arrange", [Data(fields), *parts]), code)
+    return CommandResult(Document("arrange", [Data(fields), *parts]), code)
 
 
 def _report_pinned(
@@ -118,14 +118,14 @@ def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]
         )
 
 
-def _report_moves(ring: KeyMapPlan, order: RingProposal | None, means: Means) -> None:
+def _report_moves(ring: KeyMapPlan, order: RingProposal | None, ways_to_learn: WaysToLearn) -> None:
     if not ring.before.buckets:
         return
     written = f"{ring.exchange}: {_figures(ring)} as written"
     if order is not None:
         say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
-    elif not ring.before.ground.is_certain:
-        remedy = know_rings({ring.exchange: ring.before}, means)
+    elif not ring.before.order.is_certain:
+        remedy = know_rings({ring.exchange: ring.before}, ways_to_learn)
         say(f"{ring.exchange}: the order of the ring is unknown: {remedy}")
     elif ring.proposals:
         say(f"{written}; another order does not move fewer")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.ways import Source
+    from rabbit_chx.broker.ways import OrderSource
 
 _T = TypeVar("_T")
 #: The options that have no effect where no broker is asked; a file has vhosts, too.
@@ -73,7 +73,7 @@ class BrokerAddresses:
     url: str
     settings: ConnectionSettings
     management_url: str | None
-    ring_source: Source | None
+    ring_source: OrderSource | None
     stores_records: bool = True
     management_from: str = "--management-url"
 

@@ -16,8 +16,8 @@ from rabbit_chx.checking.check import UNNUMBERED, TopologyCheck, check
 from rabbit_chx.checking.check_report import CheckReport, file_findings, files_report
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
+    CommandResult,
     ExitCode,
-    Outcome,
     Rules,
     argument,
     command,
@@ -35,7 +35,7 @@ from rabbit_chx.cli.ring_argument import RELEASE, naming_exchange, parse_release
 from rabbit_chx.errors import InputError, RabbitChxError, TopologyError
 from rabbit_chx.options import one_of
 from rabbit_chx.planning.refusals import NUMBER_PARTITIONS, how_to_learn
-from rabbit_chx.records.live_rings import Means, evidence_of, how_to_record, read_without_record
+from rabbit_chx.records.live_rings import WaysToLearn, evidence_of, how_to_record, read_without_record
 from rabbit_chx.rendering.output import FORMATS
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -92,7 +92,7 @@ def check_broker(
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
     output: str,
-) -> Outcome:
+) -> CommandResult:
     """Compare the ring of each EXCHANGE with its bindings, queues and record, and the broker with FILE. Nothing is changed.
 
     Without an EXCHANGE each exchange of the vhost that hashes is checked, and with FILE each of its objects is compared. An
@@ -149,14 +149,16 @@ def _check(
         with sign_of_life("waiting for the statistics of the consumers"):
             live = with_settled_consumers(live, at.management(""))
     if names := [name for name in read_without_record(live) if name in (exchanges or live.rings)]:
-        advice = how_to_record(names, evidence_of(live).means)
+        advice = how_to_record(names, evidence_of(live).ways_to_learn)
         say(in_vhost(advice, at.settings.vhost) if given.all_vhosts else advice)
     with sign_of_life("comparing"):
         found = check(live, wanted, exchange=exchanges or None, file=file)
     return replace(found, findings=(*oddities, *found.findings))
 
 
-def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions) -> Outcome:
+def _validate(
+    files: Sequence[str], vhost: str, variables: VariableOptions, given: CheckOptions
+) -> CommandResult:
     """Read all files, and report the mistakes of each by the rules of a release."""
     release = parse_release(given.release) or NEWEST_COMPARED
     valid: dict[str, Topology] = {}
@@ -191,7 +193,7 @@ def _validate(files: Sequence[str], vhost: str, variables: VariableOptions, give
         for name, topology in valid.items()
     }
     has_findings = any(finding.severity != "note" for _, findings in found.values() for finding in findings)
-    return Outcome(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
+    return CommandResult(files_report(found), ExitCode.DIFFERENCE if has_findings else ExitCode.DONE)
 
 
 def _outcome(
@@ -202,7 +204,7 @@ def _outcome(
     *,
     exchanges: tuple[str, ...],
     file: str | None,
-) -> Outcome:
+) -> CommandResult:
     """Return the checks of a vhost or of all. With metrics an error becomes a metric, and is raised after they are printed."""
     errors: list[RabbitChxError] = []
 
@@ -238,7 +240,7 @@ def _outcome(
     code = ExitCode.DIFFERENCE if report.has_faults else ExitCode.DONE
     if _say_unknown_orders(report):
         code = code or ExitCode.PARTLY
-    return Outcome(report.document(), code, finish=fail if errors else None)
+    return CommandResult(report.document(), code, finish=fail if errors else None)
 
 
 def _say_unknown_orders(report: CheckReport) -> bool:
@@ -247,11 +249,11 @@ def _say_unknown_orders(report: CheckReport) -> bool:
     rings = {name: ended.rings[name] for ended in checks for name in ended.not_determined}
     streams = [name for ended in checks for name, why in ended.unordered.items() if why == UNNUMBERED]
     if rings:
-        means = Means(
-            all(ended.means.can_trace for ended in checks),
-            next((ended.means.voids for ended in checks if ended.means.voids), ""),
+        ways_to_learn = WaysToLearn(
+            all(ended.ways_to_learn.can_trace for ended in checks),
+            next((ended.ways_to_learn.voids for ended in checks if ended.ways_to_learn.voids), ""),
         )
-        say(how_to_learn(rings, means))
+        say(how_to_learn(rings, ways_to_learn))
     if streams:
         say(f"the order of the partitions of {listed(streams)} is not known: {NUMBER_PARTITIONS}")
     return bool(rings or streams)

@@ -143,7 +143,7 @@ class ExitCode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandResult:
     """The result of a command, not yet printed.
 
     Attributes:
@@ -406,18 +406,18 @@ def command(
     has_output: bool = True,
     output_help: str | None = None,
     rules: Rules | None = None,
-) -> Callable[[Callable[..., Outcome]], click.Command]:
+) -> Callable[[Callable[..., CommandResult]], click.Command]:
     """Return a decorator that makes a function a command. Its docstring is the help."""
     has = {"report": True, "pictures": has_pictures, "metrics": has_metrics}
     outputs = [name for name, form in FORMATS.items() if has[form.takes]]
 
-    def decorate(function: Callable[..., Outcome]) -> click.Command:
+    def decorate(function: Callable[..., CommandResult]) -> click.Command:
         given = inspect.signature(function).parameters
         declared: dict[str, Field[Any]] = {
             name: parameter.default for name, parameter in given.items() if name != "output"
         }
 
-        def run(*, output: str = "table", **read: Any) -> Outcome:
+        def run(*, output: str = "table", **read: Any) -> CommandResult:
             context = click.get_current_context()
             remember_options(context)
             if rules is not None:

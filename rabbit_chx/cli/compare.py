@@ -10,7 +10,17 @@ from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.analysis.report_parts import compare_report
 from rabbit_chx.analysis.simulation import Change
-from rabbit_chx.cli.command import TEXT, ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    TEXT,
+    CommandResult,
+    ExitCode,
+    Rules,
+    argument,
+    command,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import (
     STDIN,
     TopologyInput,
@@ -81,7 +91,7 @@ def compare(
         metavar="moved=SHARE",
         help="The share of keys that may move, 0 to 1: the exit code is 4 if more do.",
     ),
-) -> Outcome:
+) -> CommandResult:
     """Show the share of each queue of RING; with a change, another ring or another release, which keys move.
 
     All shares are exact, over all 2^21 seeds. A sample adds the load of its keys; a sample is required if two
@@ -133,7 +143,7 @@ def _compared(
     is_change: bool,
     is_appended: bool,
     allow: Sequence[float],
-) -> Outcome:
+) -> CommandResult:
     """Return the report of one ring or two, with a sample if there is one."""
     from rabbit_chx.planning.proposals import find_least_moved
 
@@ -170,12 +180,12 @@ def _compared(
     is_lost = any(side.loses(_places(side.source)) for side in sides)
     code = code_of(*([] if is_determined else sides), is_lost=is_lost)
     if change is None or code == ExitCode.PARTLY:
-        return Outcome(report, code)
+        return CommandResult(report, code)
     moved = [] if change.moved is None else [change.moved]
     if change.messages is not None and simulation.sample is not None:
         of_sample = change.messages.moved + change.refused_before + change.refused_after
         moved.append(of_sample / (simulation.sample.messages or 1))
-    return Outcome(report, _code_of_limit(moved, allow) or code)
+    return CommandResult(report, _code_of_limit(moved, allow) or code)
 
 
 def _places(source: KeyMap) -> Iterable[Place]:
@@ -197,7 +207,9 @@ def _change(source: KeyMap, removed: tuple[str, ...], added: tuple[str, ...]) ->
     return change_map(source, (), bindings)
 
 
-def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]) -> Outcome:
+def _upgrade(
+    ring: RingArgument, options: RingOptions, to_release: str, allow: Sequence[float]
+) -> CommandResult:
     from rabbit_chx.planning.upgrade import predict_upgrade, upgrade_report
 
     file = ring.topology(options.broker.vhost or "/", options.variables)
@@ -213,7 +225,7 @@ def _upgrade(ring: RingArgument, options: RingOptions, to_release: str, allow: S
         )
     source = f"{file.name}, which has no order of rings" if without_order else file.name
     code = _code_of_limit([exchange.moved for exchange in exchanges], allow)
-    return Outcome(upgrade_report(source, before, after, exchanges), code)
+    return CommandResult(upgrade_report(source, before, after, exchanges), code)
 
 
 def _releases(file: TopologyInput, release: str | None, to_release: str) -> tuple[Release, Release]:

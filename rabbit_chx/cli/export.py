@@ -8,7 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
-from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, option, options, say
+from rabbit_chx.cli.command import (
+    EXCHANGE,
+    CommandResult,
+    ExitCode,
+    Rules,
+    argument,
+    command,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.cli.ring_argument import say_conditions, say_doubts, say_unrecorded_rings
 from rabbit_chx.errors import InputError, NotFoundError
@@ -46,7 +56,7 @@ def export(
     ),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
-) -> Outcome:
+) -> CommandResult:
     """Write the live topology as a topology file, whose plan is empty. With EXCHANGE only that exchange and
     everything that its messages reach: queues, bindings, alternate and dead-letter exchanges, and their
     policies.
@@ -88,14 +98,14 @@ def export(
     if unordered:
         about = f"the order of {', '.join(unordered)} is unknown, and a plan of this file would move keys: "
         if live:
-            remedy = know_rings(unordered, evidence_of(topology).means)
+            remedy = know_rings(unordered, evidence_of(topology).ways_to_learn)
         else:
             arrange = command_text("arrange", "FILE", "--write")
             remedy = f"pass --ring-via, and first run: {arrange}; it writes the order that moves the fewest"
         say(about + remedy)
     code = ExitCode.PARTLY if is_partial or faults or unordered else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, unordered)
-    return Outcome(Document("topology", [Data(lambda: _fields(text, unordered)), Verbatim(text)]), code)
+    return CommandResult(Document("topology", [Data(lambda: _fields(text, unordered)), Verbatim(text)]), code)
 
 
 def _collapsed(topology: LiveTopology) -> Topology:

@@ -197,7 +197,7 @@ def read_ring_record(path: str) -> RingRecord:
 def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRecord:
     """Return the record of a ring that was read without the management API."""
     from rabbit_chx.records.live_rings import make_members
-    from rabbit_chx.records.ring_records import Stamp, make_record
+    from rabbit_chx.records.ring_records import RecordedStart, make_record
     from rabbit_chx.routing.key_map import SHOW_FORMAT
     from rabbit_chx.topology.objects import RingMember
 
@@ -207,9 +207,9 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         ring = HashRing.from_json(text)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    if not ring.ground.is_certain:
+    if not ring.order.is_certain:
         raise InputError(
-            f"the ring of {name} is {ring.ground}, so it is not a record: pass a ring that was read from the broker"
+            f"the ring of {name} is {ring.order}, so it is not a record: pass a ring that was read from the broker"
         )
     if not isinstance(document.get("exchange"), str):
         raise InputError(
@@ -220,8 +220,17 @@ def _record_of_ring(name: str, text: str, document: Mapping[str, Any]) -> RingRe
         bound = tuple(RingMember(*binding) for binding in ring.bindings)
     cluster = document.get("cluster")
     vhost = document.get("vhost")
-    stamp = Stamp(cluster if isinstance(cluster, str) else None, vhost if isinstance(vhost, str) else None)
-    return make_record(document["exchange"], ring, bound, written="an unknown time", writer=name, stamp=stamp)
+    recorded_start = RecordedStart(
+        cluster if isinstance(cluster, str) else None, vhost if isinstance(vhost, str) else None
+    )
+    return make_record(
+        document["exchange"],
+        ring,
+        bound,
+        written="an unknown time",
+        writer=name,
+        recorded_start=recorded_start,
+    )
 
 
 def _text_of(path: str, what: str, content: bytes | None = None) -> str:
@@ -409,7 +418,7 @@ def bound_destination(text: str, source: KeyMap) -> Destination:
     known = source.destinations
     if not source.hashing.has_order:
         return destination
-    if destination not in known and destination not in source.beneath.destinations:
+    if destination not in known and destination not in source.underlying.destinations:
         shown = [
             f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
             for place in known[:_SHOWN_DESTINATIONS]

@@ -18,7 +18,16 @@ from rabbit_chx.broker.applying import STALE_S, Applied, Drained, append_of, des
 from rabbit_chx.broker.recording import why_not_resumable
 from rabbit_chx.broker.scratch import unwound_by_signals
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress, disk_alarms
-from rabbit_chx.cli.command import ExitCode, Outcome, argument, as_printed, command, option, options, say
+from rabbit_chx.cli.command import (
+    CommandResult,
+    ExitCode,
+    argument,
+    as_printed,
+    command,
+    option,
+    options,
+    say,
+)
 from rabbit_chx.cli.inputs import STDIN, TopologyInput, VariableOptions, read_topology, write_file
 from rabbit_chx.cli.ring_argument import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, heaviest_moves, keys_option
@@ -434,7 +443,9 @@ def unknown_order(plan: Plan, live: LiveTopology) -> ExitCode | None:
     if not plan.unknown_orders:
         return None
     rings = {name: plan.rings[name].before for name in plan.unknown_orders}
-    say(f"whether it is that of the file is not known: {how_to_learn(rings, evidence_of(live).means)}")
+    say(
+        f"whether it is that of the file is not known: {how_to_learn(rings, evidence_of(live).ways_to_learn)}"
+    )
     return ExitCode.PARTLY
 
 
@@ -453,7 +464,7 @@ def plan(
     ),
     plan_out: str | None = option(metavar="FILE", help="Also write the plan to this file, as JSON."),
     whole: bool = whole_option(),
-) -> Outcome:
+) -> CommandResult:
     """Show the changes that FILE requires, in their order, and for each ring the exact share of keys that
     move: at the end and at the peak, while bindings change. No ring is changed. Exit codes:
     0 no changes, 1 changes to apply, 4 refused. --allow means the same as in apply.
@@ -483,7 +494,7 @@ def plan(
         if made.changes or made.parked_messages
         else unknown_order(made, live.live) or ExitCode.DONE
     )
-    return Outcome(report, code)
+    return CommandResult(report, code)
 
 
 def report_plan(live: LivePlan, file: str, permissions: Permissions, **shown: Any) -> tuple[Plan, Document]:

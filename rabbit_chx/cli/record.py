@@ -25,8 +25,8 @@ from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import (
     EXCHANGE,
     OWN,
+    CommandResult,
     ExitCode,
-    Outcome,
     Rules,
     argument,
     command,
@@ -39,7 +39,13 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.inputs import file_name, hashed_value, read_ring_record
 from rabbit_chx.errors import AccessRefusedError, InputError, NotDeterminedError, PlanRefusedError
 from rabbit_chx.options import number
-from rabbit_chx.records.live_rings import Means, evidence_of, find_live_ring, live_hash_exchange, none_lasts
+from rabbit_chx.records.live_rings import (
+    WaysToLearn,
+    evidence_of,
+    find_live_ring,
+    live_hash_exchange,
+    none_lasts,
+)
 from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.rendering.document import Data, Document, Table
 from rabbit_chx.rendering.progress import sign_of_life
@@ -436,7 +442,7 @@ def record(
         EvidenceOptions, yes="Replace records that differ, and switch tracing on, without asking."
     ),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
-) -> Outcome:
+) -> CommandResult:
     """Read the ring of each EXCHANGE, and store its order on the broker, in an exchange rabbit-chx.ring.NAME.
 
     The ring is read by --ring-via, comes from --from, or follows from --observed: N buckets
@@ -468,8 +474,8 @@ def record(
                 raise evidence.to_continue(error, name, pairs) from None
         bound = {name: find_live_ring(live, live.exchange(name), name).bound for name in hashing}
         _refuse_passing(opened, live, bound)
-        means = evidence_of(live).means
-        remedy = f"{none_lasts(means)}: change that first" if means.voids else None
+        ways_to_learn = evidence_of(live).ways_to_learn
+        remedy = f"{none_lasts(ways_to_learn)}: change that first" if ways_to_learn.voids else None
         rings = {name: certain_ring(live, name, remedy) for name in names}
         known = evidence_of(live)
         stored = known.records
@@ -478,17 +484,17 @@ def record(
             if stored[name].ring.buckets != rings[name].buckets:
                 refused = _refuse(name, stored[name], yes=evidence.yes)
                 if refused is not None:
-                    return Outcome(None, code=refused)
+                    return CommandResult(None, code=refused)
         written = opened.record(new)
     if policies := known.mark.policies:
-        say(none_lasts(Means(voids=policies)))
+        say(none_lasts(WaysToLearn(voids=policies)))
     records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [
         (name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
         for name, kept in sorted(records.items())
     ]
     table = Table.of(_RECORDED, rows, key="recorded")
-    return Outcome(Document("records", [Data({"vhost": at.settings.vhost}), table]))
+    return CommandResult(Document("records", [Data({"vhost": at.settings.vhost}), table]))
 
 
 def _refuse_passing(opened: Broker, live: LiveTopology, bound: Mapping[str, tuple[RingMember, ...]]) -> None:

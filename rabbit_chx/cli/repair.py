@@ -14,8 +14,8 @@ from rabbit_chx.cli.app import go_on_without_reader
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     EXCHANGE,
+    CommandResult,
     ExitCode,
-    Outcome,
     Rules,
     argument,
     command,
@@ -117,7 +117,7 @@ def repair(
     given: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
-) -> Outcome:
+) -> CommandResult:
     """Show the steps that restore the ring of each EXCHANGE, ask, and do them. Only the bindings of EXCHANGE change.
 
     Ghost buckets, holes and second bindings are removed, and bindings without buckets are made again. The members get
@@ -147,11 +147,11 @@ def repair(
     code = ExitCode.PARTLY if is_part else max(codes)
     if len(reports) == 1:
         declined = reports[0].problem == DECLINED and output != "json"
-        return Outcome(None if declined else reports[0].document(), code=code)
+        return CommandResult(None if declined else reports[0].document(), code=code)
     documents = [report.document() for report in reports]
     fields = [Document("", document.parts).as_json() for document in documents]
     shown = [block for document in documents for block in document.blocks()]
-    return Outcome(Document("repairs", [Data({"repairs": fields}), *shown]), code=code)
+    return CommandResult(Document("repairs", [Data({"repairs": fields}), *shown]), code=code)
 
 
 def _repaired(

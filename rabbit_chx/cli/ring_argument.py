@@ -63,7 +63,7 @@ def say_unrecorded_rings(live: LiveTopology) -> None:
     from rabbit_chx.records.live_rings import evidence_of, how_to_record, read_without_record
 
     if names := read_without_record(live):
-        say(how_to_record(names, evidence_of(live).means))
+        say(how_to_record(names, evidence_of(live).ways_to_learn))
 
 
 def say_unrecorded(live: LiveExchange) -> None:
@@ -71,7 +71,7 @@ def say_unrecorded(live: LiveExchange) -> None:
     from rabbit_chx.records.live_rings import how_to_record
 
     if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
-        say(how_to_record([live.name], live.means))
+        say(how_to_record([live.name], live.ways_to_learn))
 
 
 def say_conditions(rings: Mapping[str, KeyMap]) -> None:
@@ -84,8 +84,8 @@ def say_conditions(rings: Mapping[str, KeyMap]) -> None:
 def say_doubts(rings: Mapping[str, KeyMap]) -> None:
     """Write to stderr why the records of rings are not certain."""
     for exchange, ring in rings.items():
-        if ring.ground.doubt and ring.ground != UNORDERED:
-            say(f"the ring of {exchange} is {ring.ground}")
+        if ring.order.doubt and ring.order != UNORDERED:
+            say(f"the ring of {exchange} is {ring.order}")
 
 
 #: How clients route to a super stream: by the hash of those for Java, .NET and Go, by that of rstream, or by binding keys.
@@ -245,12 +245,12 @@ class RingInput:
     def changed_to(self, source: KeyMap) -> RingInput:
         """Return this input after a bind or an unbind: with a second member the order of a ring begins to matter."""
         from rabbit_chx.planning.refusals import how_to_learn
-        from rabbit_chx.records.live_rings import Means
+        from rabbit_chx.records.live_rings import WaysToLearn
 
         is_known = source.has_key_destinations
         doubt = self.doubt
         if not is_known and not doubt:
-            doubt = how_to_learn({self.exchange or source.name: source}, Means())
+            doubt = how_to_learn({self.exchange or source.name: source}, WaysToLearn())
         return replace(self, source=source, doubt=doubt)
 
     def routed_by(self, routing: Routing | None) -> RingInput:
@@ -330,8 +330,8 @@ def _ring_of_file(path: str, content: bytes, exchange: str | None) -> RingInput:
         ring,
         arguments,
         f"{name} does not contain the arguments of the exchange{why}",
-        is_live=ring.ground.is_certain,
-        doubt=f"the ring of {name} is {ring.ground}: pass a file of a ring whose order is known"
+        is_live=ring.order.is_certain,
+        doubt=f"the ring of {name} is {ring.order}: pass a file of a ring whose order is known"
         if not ring.has_key_destinations
         else "",
         exchange=of or exchange,
@@ -354,7 +354,7 @@ def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | Non
     say_unpinned(file, exchange)
     if topology.is_unordered(exchange.name) and not source.is_sole:
         show = command_text("show", exchange_argument(exchange.name))
-        doubt = f"the ring of {exchange.name} is {source.ground}: read the broker with {show}"
+        doubt = f"the ring of {exchange.name} is {source.order}: read the broker with {show}"
     alternate = Reach(LiveTopology.of_file(topology)).alternate_of(exchange)
     return RingInput(
         source, exchange.hash_arguments, doubt=doubt, alternate=alternate, exchange=exchange.name
@@ -422,12 +422,12 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
     """Return the map of a live exchange, with what is wrong with it on stderr."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.planning.refusals import how_to_learn
-    from rabbit_chx.records.live_rings import Means
+    from rabbit_chx.records.live_rings import WaysToLearn
 
     if live.why_not_routed:
         raise BrokerRefusedError(live.why_not_routed, exchange=live.name, reply_code=406)
     source = live.key_map()
-    means = Means()
+    ways_to_learn = WaysToLearn()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
     if live.type == HASH_EXCHANGE:
@@ -442,8 +442,8 @@ def _ring_of_live(live: LiveExchange) -> RingInput:
         say(f"keys are not followed through {listed(sorted(ends))}: which queues they reach is not shown")
     doubt = ""
     if not source.is_determined and not _has_one_destination(source):
-        means = live.means if live.type == HASH_EXCHANGE else means
-        doubt = how_to_learn({live.name: source}, means)
+        ways_to_learn = live.ways_to_learn if live.type == HASH_EXCHANGE else ways_to_learn
+        doubt = how_to_learn({live.name: source}, ways_to_learn)
     return RingInput(
         source,
         arguments,

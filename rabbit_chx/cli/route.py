@@ -13,7 +13,7 @@ from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
 from rabbit_chx.analysis.report_parts import Answer, answers_batch, route_report, source_as_json
 from rabbit_chx.cli.command import (
     TEXT,
-    Outcome,
+    CommandResult,
     Rules,
     argument,
     command,
@@ -92,7 +92,7 @@ def route(
         section="Output",
         help="Show the hashed term, its hash, the seed, the walk and the rule.",
     ),
-) -> Outcome:
+) -> CommandResult:
     """Show the destination of each KEY.
 
     A KEY is the hashed value: the routing key, or with --hash-header or --hash-property the value of
@@ -119,8 +119,8 @@ def route(
     message_parts = _message_parts(headers, properties, hashing) if headers or properties else {}
     if not message_parts and not keys and sample is None:
         raise InputError("keys are not given: pass a KEY, or --keys FILE, or - to read keys from stdin")
-    exchange = hashing.exchange(source.beneath)
-    ring_exchange = hashing.ring_exchange(source.beneath)
+    exchange = hashing.exchange(source.underlying)
+    ring_exchange = hashing.ring_exchange(source.underlying)
     if explain and ring_exchange is None:
         raise InputError(f"--explain explains rings, and {ring:.80} is of type {source.kind}: leave it out")
 
@@ -136,7 +136,7 @@ def route(
     if sample is None:
         answers = [answer(key) for key in keys or ("",)]
         verdicts = Counter(_verdict(each, given) for each in answers)
-        return Outcome(
+        return CommandResult(
             route_report(source, answers, learn=given.learn),
             code_of(given, is_lost=verdicts["lost"] > 0),
         )
@@ -145,7 +145,7 @@ def route(
     say_conditions({given.exchange or ring: source})
     batches = _route(sample, answer, in_batch)
     verdicts = Counter[str]()
-    return Outcome(
+    return CommandResult(
         batches=_count_verdicts(batches, given, verdicts),
         finish=lambda: code_of(given, is_lost=verdicts["lost"] > 0),
     )
@@ -153,13 +153,13 @@ def route(
 
 def _find_keys(
     given: RingInput, hashing: Hashing, reaching: str, keys: Sequence[str], sample: KeySource | None
-) -> Outcome:
+) -> CommandResult:
     """Return the keys that reach a queue, each of which is shown when it is found."""
     source = given.source
     wanted = bound_destination(reaching, given.source)
     fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
     if not given.is_determined:
-        return Outcome(
+        return CommandResult(
             Document("keys", [Data({**fields, "learn": given.learn, "keys": None})]), code_of(given)
         )
     among = [keys] if keys else None if sample is None else (batch.keys for batch in sample.batches())
@@ -181,7 +181,7 @@ def _find_keys(
 
     say_conditions({given.exchange or reaching: source})
     keys_found = Lines(found(), key="keys")
-    return Outcome(Document("keys", [Data(fields), keys_found]), code_of(given))
+    return CommandResult(Document("keys", [Data(fields), keys_found]), code_of(given))
 
 
 def _verdict(answer: Answer, given: RingInput) -> str:
@@ -194,7 +194,7 @@ def _verdict(answer: Answer, given: RingInput) -> str:
 def _count_verdicts(
     batches: Iterable[list[Answer]], given: RingInput, verdicts: Counter[str]
 ) -> Iterator[Batch]:
-    shared = given.source.ground_fields() if given.source.hashing.has_order else {}
+    shared = given.source.order_fields() if given.source.hashing.has_order else {}
     for batch in batches:
         verdicts.update(_verdict(answer, given) for answer in batch)
         yield answers_batch(batch, shared)
@@ -218,7 +218,7 @@ def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashin
 def _route_in_batch(batch: KeyBatch, given: RingInput, ring: KeyMap, hashing: Hashing) -> list[Answer]:
     """Answer all keys of a batch at once; fewer if one of them cannot be routed."""
     try:
-        places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring.beneath)
+        places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring.underlying)
     except InputError:
         return []
     return [

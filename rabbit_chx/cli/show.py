@@ -22,8 +22,8 @@ from rabbit_chx.checking.group_status import GroupStatus, MemberStatus, QueueSta
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import (
     TEXT,
+    CommandResult,
     ExitCode,
-    Outcome,
     Rules,
     argument,
     check_one,
@@ -268,7 +268,7 @@ def show(
     group: GroupOptions = options(GroupOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option("A sample of keys: show the load of each member"),
-) -> Outcome:
+) -> CommandResult:
     """List the hash exchanges; or show the members of each EXCHANGE, the exact shares, slots, shards, the record.
 
     --ring-via reads the true ring. Without it the ring is that of the record on the broker, if there is one that fits; else its order is not
@@ -297,8 +297,8 @@ def show(
     return _outcome(replace(report, about=f"{at.address}, vhost {at.settings.vhost}"))
 
 
-def _outcome(report: Document) -> Outcome:
-    return Outcome(report, ExitCode.DONE if report.is_determined else ExitCode.PARTLY)
+def _outcome(report: Document) -> CommandResult:
+    return CommandResult(report, ExitCode.DONE if report.is_determined else ExitCode.PARTLY)
 
 
 def _refuse_rings(names: Sequence[str]) -> None:
@@ -358,7 +358,7 @@ def _with_load(shown: ShownExchange, keys: KeySource) -> ShownExchange:
     if shown.map is None:
         raise InputError(f"exchange {shown.name!r} does not hash: leave the sample out")
     if not shown.map.is_sole:
-        check_certain(shown.name, shown.map, shown.means)
+        check_certain(shown.name, shown.map, shown.ways_to_learn)
     return replace(shown, sample=read_load(keys, shown.arguments, shown.map))
 
 
@@ -372,7 +372,7 @@ def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | N
         return opened.sharding(live.name)
 
 
-def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
+def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> CommandResult:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
     rings: list[Sequence[object]] = []
     moduli: list[Any] = []
@@ -385,7 +385,7 @@ def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> Outcome:
         rings += list_rings(vhost, topology, checks[-1])
         say_doubts(topology.rings)
         if names := read_without_record(topology):
-            advice = how_to_record(names, evidence_of(topology).means)
+            advice = how_to_record(names, evidence_of(topology).ways_to_learn)
             unrecorded.append(in_vhost(advice, vhost) if all_vhosts else advice)
         moduli += list_moduli(vhost, topology, checks[-1])
     if not rings and not moduli:

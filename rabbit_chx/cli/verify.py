@@ -18,14 +18,14 @@ from rabbit_chx.broker.scratch import (
     unwound_by_signals,
 )
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_progress
-from rabbit_chx.cli.command import EXCHANGE, ExitCode, Outcome, Rules, argument, command, options, say
+from rabbit_chx.cli.command import EXCHANGE, CommandResult, ExitCode, Rules, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.record import EvidenceOptions, hashing_of
 from rabbit_chx.cli.ring_argument import say_unrecorded
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
-from rabbit_chx.records.live_rings import Means, evidence_of
+from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import AS_LISTED
@@ -57,7 +57,7 @@ def verify(
     evidence: EvidenceOptions = options(EvidenceOptions),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     keys: KeySource | None = keys_option(f"Keys instead of {_DEFAULT_KEYS}"),
-) -> Outcome:
+) -> CommandResult:
     """Compare the predicted destinations with those of the broker, message by message. The queues of EXCHANGE
     are not touched.
 
@@ -79,21 +79,23 @@ def verify(
             findings: list[Finding] = []
             if live.type != MODULUS_EXCHANGE:
                 if (
-                    live.ring.destinations or live.ring.ground.is_certain
+                    live.ring.destinations or live.ring.order.is_certain
                 ):  # others may have left buckets in an empty one
                     findings = ring_findings(live.ring, live.bindings, live.alternate)
                 say_unrecorded(live)
                 for fault in live.dead_ends.values():
                     say(fault)
-        means = Means() if ring.is_determined else live.means
-        report = ScratchReport(exchange, live.vhost, live.hash_arguments, ring, findings, means=means)
+        ways_to_learn = WaysToLearn() if ring.is_determined else live.ways_to_learn
+        report = ScratchReport(
+            exchange, live.vhost, live.hash_arguments, ring, findings, ways_to_learn=ways_to_learn
+        )
         if evidence.is_given:
             report = _by_evidence(opened, report, evidence)
     if ring.destinations and not evidence.is_given:
         report = _on_copy(at, report, keys)
     if report.doubt:
         say(f"the order of {exchange} is unknown: {report.doubt}")
-    return Outcome(report.document(), code_of_report(report))
+    return CommandResult(report.document(), code_of_report(report))
 
 
 def code_of_report(report: ScratchReport) -> ExitCode:
@@ -112,8 +114,8 @@ def _by_evidence(opened: Broker, report: ScratchReport, given: EvidenceOptions) 
     live = opened.topology()
     name = report.exchange
     key_map = live.key_map(name)
-    if not key_map.ground.is_known:
-        remedy = know_rings({name: key_map}, evidence_of(live).means)
+    if not key_map.order.is_known:
+        remedy = know_rings({name: key_map}, evidence_of(live).ways_to_learn)
         raise NotDeterminedError(
             f"the order of {name} is unknown, so no queue is predicted: {remedy}", exchange=name
         )
@@ -136,8 +138,8 @@ def _on_copy(at: BrokerAddresses, report: ScratchReport, given: KeySource | None
     with keys.name_errors(hashing, ring):
         values = [hashed_value(hashing, key) for key in keys.keys]
         # The copy has the members in the order of their list, whatever order the exchange has.
-        is_known = ring.ground.is_known or not isinstance(ring, HashRing)
-        copied = ring if is_known else replace(ring, ground=AS_LISTED)
+        is_known = ring.order.is_known or not isinstance(ring, HashRing)
+        copied = ring if is_known else replace(ring, order=AS_LISTED)
         predicted = hashing.route_all(values, copied)
     with (
         unwound_by_signals(),

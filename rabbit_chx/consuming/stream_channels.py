@@ -64,7 +64,7 @@ CONNECTION_NAME = "rabbit-chx.stream-group."
 
 
 @dataclass
-class StreamReading:
+class GroupStreams:
     """How the streams of a group are read. An InputError if `given` has an invalid value.
 
     Attributes:
@@ -145,7 +145,7 @@ class StreamBatch:
         return f" for the offsets {offsets[0]} to {offsets[-1]}"
 
 
-class Feed:
+class SubscribedStream:
     """A subscription of a stream over a connection of its own, for one thread.
 
     Args:
@@ -157,7 +157,7 @@ class Feed:
 
     def __init__(
         self,
-        reading: StreamReading,
+        reading: GroupStreams,
         stream: str,
         start: OffsetSpec,
         properties: Mapping[str, str],
@@ -314,7 +314,7 @@ class StreamChannel:
 
     def __init__(
         self,
-        reading: StreamReading,
+        reading: GroupStreams,
         stream: str,
         take: Callable[[DeliveredMessage], None],
         on_passive: Callable[[], None],
@@ -421,66 +421,66 @@ class StreamChannel:
         properties = {"single-active-consumer": "true", "name": self._reading.group}
         if self._reading.super_stream is not None:
             properties["super-stream"] = self._reading.super_stream
-        with closing(Feed(self._reading, self.stream, "next", properties)) as feed:
+        with closing(SubscribedStream(self._reading, self.stream, "next", properties)) as subscribed:
             call_in(self._loop, _set_done, self.subscribed)
-            while self._await_election(feed):
+            while self._await_election(subscribed):
                 self._handled = None
                 try:
-                    self._be_active(feed)
+                    self._be_active(subscribed)
                 finally:
-                    self._store_at_end(feed.connection)
+                    self._store_at_end(subscribed.connection)
                 if not self._stop.is_set():
-                    self._answer_passive(feed)
+                    self._answer_passive(subscribed)
 
-    def _await_election(self, feed: Feed) -> bool:
+    def _await_election(self, subscribed: SubscribedStream) -> bool:
         """Wait until this consumer is elected; return False if the thread must end."""
         while not self._stop.is_set():
             self._check_loop()
-            feed.poll(LOOK_S)
-            while feed.updates:
-                update = feed.updates.popleft()
+            subscribed.poll(LOOK_S)
+            while subscribed.updates:
+                update = subscribed.updates.popleft()
                 if update.is_active:
                     self._election = update
                     return True
-                feed.connection.answer_consumer_update(update.correlation_id, None)
+                subscribed.connection.answer_consumer_update(update.correlation_id, None)
         return False
 
-    def _answer_passive(self, feed: Feed) -> None:
+    def _answer_passive(self, subscribed: SubscribedStream) -> None:
         """Let the broker elect the next member, after everything that it has asked before is answered."""
-        feed.drop()
+        subscribed.drop()
         for update in (self._election, self._passive):
             if update is not None:
-                feed.connection.answer_consumer_update(update.correlation_id, None)
+                subscribed.connection.answer_consumer_update(update.correlation_id, None)
         self._election = None
         self._passive = None
 
-    def _be_active(self, feed: Feed) -> None:
+    def _be_active(self, subscribed: SubscribedStream) -> None:
         """Let the election be handled, and then each batch, until the thread must end, or the next member is to be elected."""
         election = StreamBatch(self.stream, self)
         attempt = 1 + self._reading.failed_starts[self.stream]
         call_in(self._loop, self._deliver, DeliveredMessage(0, "", election, attempt=attempt))
-        command = self._next_command(feed)
+        command = self._next_command(subscribed)
         if not isinstance(command, _Begin):
             return
-        start = self._start(feed, command.start)
+        start = self._start(subscribed, command.start)
         if self._must_step_down():
             # It asks for no rows before it has handed over.
-            self._await_step_down(feed)
+            self._await_step_down(subscribed)
             return
         assert self._election is not None  # for mypy
-        feed.answer(self._election, start)
+        subscribed.answer(self._election, start)
         self._election = None
-        self._deliver_batches(feed)
+        self._deliver_batches(subscribed)
 
     def _must_step_down(self) -> bool:
         return self._passive is not None
 
-    def _await_step_down(self, feed: Feed) -> None:
-        while not isinstance(self._next_command(feed), _StepDown | _End):
+    def _await_step_down(self, subscribed: SubscribedStream) -> None:
+        while not isinstance(self._next_command(subscribed), _StepDown | _End):
             pass
 
-    def _start(self, feed: Feed, start: OffsetSpec | None) -> int:
-        self._stored = feed.connection.query_offset(self._reading.group, self.stream)
+    def _start(self, subscribed: SubscribedStream, start: OffsetSpec | None) -> int:
+        self._stored = subscribed.connection.query_offset(self._reading.group, self.stream)
         log_start = 0
         is_unstored = start is None and self._stored is None
         origin = "as on_gained returned"
@@ -513,23 +513,23 @@ class StreamChannel:
                 queue=self.stream,
             )
         if log_start:
-            feed.skip_unstored(offset, log_start)
+            subscribed.skip_unstored(offset, log_start)
         # Stored, so that the next member does not start after rows that this one has not handled.
         if not isinstance(start, int) and offset > 0 and self._stored is None:
             self._handled = offset - 1
-            self._store_handled(feed.connection)
+            self._store_handled(subscribed.connection)
         return offset
 
-    def _deliver_batches(self, feed: Feed) -> None:
+    def _deliver_batches(self, subscribed: SubscribedStream) -> None:
         tag = 0
         while not self._stop.is_set():
             self._check_loop()
-            feed.poll(LOOK_S)
-            self._note_update(feed)
+            subscribed.poll(LOOK_S)
+            self._note_update(subscribed)
             if self._must_step_down():
-                self._await_step_down(feed)
+                self._await_step_down(subscribed)
                 return
-            rows = feed.batch()
+            rows = subscribed.batch()
             if rows is None:
                 continue
             for batch in self._parts(rows):
@@ -538,10 +538,10 @@ class StreamChannel:
                 content = StreamBatch(self.stream, self, batch)
                 call_in(self._loop, self._deliver, DeliveredMessage(tag, "", content))
                 del batch, content
-                if not isinstance(self._next_command(feed), _Done):
+                if not isinstance(self._next_command(subscribed), _Done):
                     return
                 self._handled = last
-                self._store(feed)
+                self._store(subscribed)
                 if self._must_step_down():
                     break
             rows = None  # so that two large batches are not there at a time
@@ -551,21 +551,21 @@ class StreamChannel:
         for first in range(0, rows.num_rows, most):
             yield rows.slice(first, most)
 
-    def _note_update(self, feed: Feed) -> None:
+    def _note_update(self, subscribed: SubscribedStream) -> None:
         """Tell the event loop if the broker has made this consumer passive. It is answered once what was delivered is handled."""
-        if feed.updates and self._passive is None:
-            self._passive = feed.updates.popleft()
+        if subscribed.updates and self._passive is None:
+            self._passive = subscribed.updates.popleft()
             call_in(self._loop, self._note_passive)
 
-    def _next_command(self, feed: Feed) -> _Command:
+    def _next_command(self, subscribed: SubscribedStream) -> _Command:
         """Return the next command of the event loop, and look after the connection meanwhile."""
         while True:
             try:
                 return self._commands.get(timeout=LOOK_S)
             except queues.Empty:
                 self._check_loop()
-                feed.poll(0.0)
-                self._note_update(feed)
+                subscribed.poll(0.0)
+                self._note_update(subscribed)
 
     def _check_loop(self) -> None:
         """Give up the stream if nobody handles its batches: the broker would leave it to this connection permanently."""
@@ -582,12 +582,12 @@ class StreamChannel:
     def _lost(self, why: str) -> ConnectionLostError:
         return ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
 
-    def _store(self, feed: Feed) -> None:
+    def _store(self, subscribed: SubscribedStream) -> None:
         """Store the offset of the handled rows, and wait for an answer: a member whose connection is lost handles no further batch."""
-        self._store_handled(feed.connection)
-        feed.connection.query_offset(self._reading.group, self.stream)
-        feed.poll(0.0)
-        self._note_update(feed)
+        self._store_handled(subscribed.connection)
+        subscribed.connection.query_offset(self._reading.group, self.stream)
+        subscribed.poll(0.0)
+        self._note_update(subscribed)
 
     def _store_handled(self, connection: StreamConnection) -> None:
         if self._handled is not None:

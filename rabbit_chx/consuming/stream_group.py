@@ -18,7 +18,7 @@ from rabbit_chx.connection.failures import call_in_thread, raise_if_cancelled
 from rabbit_chx.consuming.group import Group, check_async
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.settings import StreamGroupOptions, call_hook, member_of
-from rabbit_chx.consuming.stream_channels import StreamChannel, StreamReading
+from rabbit_chx.consuming.stream_channels import GroupStreams, StreamChannel
 from rabbit_chx.errors import AccessRefusedError, InputError, NotFoundError, RabbitChxError
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.result_fields import Metric, shown
@@ -116,7 +116,7 @@ class StreamGroup(Group):
             for one in settings
         )
         addresses = options.addresses and node_addresses(options.addresses)
-        self._reading = stream_channels.StreamReading(
+        self._reading = stream_channels.GroupStreams(
             deque(named), name, super_stream, options.reading, addresses
         )
         super().__init__(settings[0], member)
@@ -256,7 +256,7 @@ class StreamGroupConnection:
     channels_fail_alone = True
     has_priorities = False
 
-    def __init__(self, reading: StreamReading, reconnect_s: float) -> None:
+    def __init__(self, reading: GroupStreams, reconnect_s: float) -> None:
         self.where = reading.settings[0].masked_url
         self.on_passive: Callable[[str], None] = lambda _stream: None
         self._reading = reading
@@ -267,7 +267,7 @@ class StreamGroupConnection:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, reading: StreamReading, reconnect_s: float) -> Self:
+    async def open(cls, reading: GroupStreams, reconnect_s: float) -> Self:
         """Connect; an InputError if the broker has no single active consumer of streams."""
 
         def check() -> None:

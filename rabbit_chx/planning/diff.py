@@ -519,7 +519,7 @@ def _diff_super_stream(
     if before is None or after is None:
         return None
     parts = {str(place): share for one in (before, after) for place, share in one.shares().items()}
-    if not before.ground.is_known:
+    if not before.order.is_known:
         is_changed = any(why for binding, why in compared.bindings if binding.source == name)
         return RingDifference(moved=1.0 if is_changed else None, parts=parts)
     if before.destinations == after.destinations:

@@ -221,7 +221,7 @@ def _plan_kept(
         owners.keys() >= {*side} for side in (ring.destinations, destinations)
     )
     is_bound_once = 0 < len({*destinations}) == len(wanted)
-    is_movable = ring.ground.is_certain and not (has_replaced or has_only_slots or is_unordered)
+    is_movable = ring.order.is_certain and not (has_replaced or has_only_slots or is_unordered)
     return replace(found, reorderable=wanted if is_bound_once and is_movable else ())
 
 
@@ -321,7 +321,7 @@ def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None
     """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
     exchange = compared.wanted.exchange(name)
     is_external = exchange is not None and exchange.owner == "external" and before.kind != MODULUS_EXCHANGE
-    is_unknown = before.kind == "super-stream" and not before.ground.is_known
+    is_unknown = before.kind == "super-stream" and not before.order.is_known
     if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
         return None
     limit = compared.limit(name)
@@ -457,7 +457,7 @@ def _propose_for_ring(
         layout = compared.layouts.get(name)
         sharing = () if layout is None or ring.way == "replaced" else layout.exchange.members or ()
         had_slots = slots[0].owners.keys() & {*before.destinations}
-        is_conversion = before.bucket_count > 0 and before.ground.is_certain and not had_slots
+        is_conversion = before.bucket_count > 0 and before.order.is_certain and not had_slots
         if sharing and movement.peak.moved and is_conversion:
             return conversions_of(live_ring, after, sharing, movement)
         if movement.end.moved and {*after.destinations} <= slots[1].owners.keys():
@@ -568,7 +568,7 @@ def _count_modulo(
         "replayed" if origin == "read" else origin,
     )
     pairs = zip(sides, grounds, strict=True)
-    maps = [found for side, ground in pairs if (found := modulo_map_of(exchange, side, release, ground))]
+    maps = [found for side, order in pairs if (found := modulo_map_of(exchange, side, release, order))]
     if len(states) == 1:
         return _Counted(maps[0], maps[1], Movement(unknown=unknown))
     moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]

@@ -52,7 +52,7 @@ from rabbit_chx.lazy_names import shown_by
 from rabbit_chx.planning.ring_plan import KeyMapPlan
 from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, Ground, Place
+from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, OrderKnowledge, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
@@ -157,14 +157,14 @@ class Plan:
         return (*self.warnings, *obstacles)
 
     @property
-    def unknown_orders(self) -> Mapping[str, Ground]:
+    def unknown_orders(self) -> Mapping[str, OrderKnowledge]:
         """The exchanges whose rings have the wanted bindings, in an order that is not known, with what is known about it."""
         return {
-            name: change.before.ground
+            name: change.before.order
             for name, change in self.rings.items()
             if change.is_ring
             and not change.steps
-            and not change.before.ground.is_certain
+            and not change.before.order.is_certain
             and len(change.before.destinations) > 1
         }
 
@@ -301,8 +301,8 @@ def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def order_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield a name and a value for the rings whose order is not known, or known on a condition. That of a ring that moves stands beside it."""
-    for name, ground in plan.unknown_orders.items():
-        yield "order", f"of the ring of {name}: {ground.text}"
+    for name, order in plan.unknown_orders.items():
+        yield "order", f"of the ring of {name}: {order.text}"
     kept = {name: change.before for name, change in plan.rings.items() if not change.is_moving}
     recorded = [name for name, before in kept.items() if before.provenance == "recorded"]
     if recorded:

@@ -14,7 +14,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.diff import Comparison, Difference
 from rabbit_chx.planning.ring_plan import KeyMapPlan
-from rabbit_chx.records.live_rings import Means, evidence_of
+from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
@@ -88,21 +88,21 @@ _POLICY_KEYS = {
 }  # fmt: skip
 
 
-def know_rings(rings: Mapping[str, KeyMap], means: Means) -> str:
+def know_rings(rings: Mapping[str, KeyMap], ways_to_learn: WaysToLearn) -> str:
     """Return how to learn an order of rings that is not known, by what each ring permits, and the means of the user.
 
     Only queues are seen by consumers, so observed keys do not show the buckets of a slot or of another exchange.
     """
-    beneath = {name: ring.beneath for name, ring in rings.items() if ring.hashing.has_order}
-    if not beneath:
+    underlying = {name: ring.underlying for name, ring in rings.items() if ring.hashing.has_order}
+    if not underlying:
         is_super_stream = any(ring.kind == "super-stream" for ring in rings.values())
         return NUMBER_PARTITIONS if is_super_stream else _UNSORTED
-    seen = [name for name, ring in beneath.items() if _is_seen(ring)]
-    if not seen or means.voids:  # no record would last
+    seen = [name for name, ring in underlying.items() if _is_seen(ring)]
+    if not seen or ways_to_learn.voids:  # no record would last
         return REMAKE_RINGS
     name = seen[0] if len(rings) == 1 else "EXCHANGE"
     ways = [f"pass {_BY_POD}"]
-    if means.can_trace:
+    if ways_to_learn.can_trace:
         ways.append(f"watch live traffic: {_by_trace('record', name, _TRACED_S)}")
     observed = command_text("record", exchange_argument(name), "--observed", "FILE")
     ways.append(f"consumers' logs: {observed} (`HashRing.from_observations(bindings, pairs)`)")
@@ -110,19 +110,19 @@ def know_rings(rings: Mapping[str, KeyMap], means: Means) -> str:
     return f"learn it in one of {'two' if len(ways) == 2 else 'three'} ways: {numbered}"
 
 
-def how_to_learn(rings: Mapping[str, KeyMap], means: Means) -> str:
+def how_to_learn(rings: Mapping[str, KeyMap], ways_to_learn: WaysToLearn) -> str:
     """Return the sentence about rings whose order is not known: which, and how to learn it."""
-    return f"the order of {listed([*rings])} is unknown: {know_rings(rings, means)}"
+    return f"the order of {listed([*rings])} is unknown: {know_rings(rings, ways_to_learn)}"
 
 
-def learn_command(rings: Mapping[str, KeyMap], means: Means) -> str | None:
+def learn_command(rings: Mapping[str, KeyMap], ways_to_learn: WaysToLearn) -> str | None:
     """Return the command that learns the order of rings which is not known, as JSON has it; None if no command does."""
-    return first_command(know_rings(rings, means)) if rings else None
+    return first_command(know_rings(rings, ways_to_learn)) if rings else None
 
 
 def _is_seen(ring: KeyMap) -> bool:
     """Return True if consumers see the buckets of a ring: those of queues, each bound once."""
-    below = ring.beneath
+    below = ring.underlying
     bound = [place for place, _ in below.bindings or ()] if below.hashing.has_order else []
     return len({*bound}) == len(bound) and not any(
         isinstance(place, ExchangeRef) for place in below.destinations
@@ -351,19 +351,21 @@ def hole_refusal(exchange: str) -> Finding:
     return Finding("ring", message, f"allow it with {_ALLOW_DELETE}", allow_with=_DELETE)
 
 
-def unknown_order_refusal(ring: KeyMapPlan, means: Means, *, is_remade: bool = False) -> Finding:
+def unknown_order_refusal(
+    ring: KeyMapPlan, ways_to_learn: WaysToLearn, *, is_remade: bool = False
+) -> Finding:
     """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
     name = ring.exchange
-    doubt = f" ({ring.before.ground.doubt})" if ring.before.ground.doubt else ""
+    doubt = f" ({ring.before.order.doubt})" if ring.before.order.doubt else ""
     message = f"the order of {name} is unknown{doubt}"
     if ring.way != "reset":
-        return Finding("order", message, know_rings({name: ring.before}, means))
+        return Finding("order", message, know_rings({name: ring.before}, ways_to_learn))
     option, allowance = _allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
     if is_remade:
         done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
     asked = ""
-    if means.can_trace and _is_seen(ring.before):
+    if ways_to_learn.can_trace and _is_seen(ring.before):
         asked = f"; ask the broker, while messages are published: {_by_trace('record', name, _TRACED_S)}"
     fix = f"pass {READ_RINGS} to read it{asked}; or stop the publishers and allow with {allowance} that {done}: all keys may move, once"
     return Finding("order", message, fix, share=1.0, allow_with=option)
@@ -598,7 +600,7 @@ def _limit_refusals(
     steps = {"create": 1, "delete": -1}
     counts = accumulate(steps.get(change.action, 0) for change in changes if change.kind == "queue")
     added = max(counts, default=0)
-    has_mark = evidence_of(compared.live).mark.stamp.identity is not None or not any(
+    has_mark = evidence_of(compared.live).mark.recorded_start.identity is not None or not any(
         ring.is_ring for ring in rings
     )
     room = max(0, limits.queues_left - (not has_mark))
@@ -696,7 +698,7 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     name = ring.exchange
-    means = evidence_of(compared.live).means
+    ways_to_learn = evidence_of(compared.live).ways_to_learn
     exchange = compared.live.exchange(name)
     types = compared.live.facts.limits.exchange_types
     if exchange is not None and ring.way != "external":
@@ -711,11 +713,11 @@ def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     if ring.before.kind == "super-stream" and ring.movement.unknown and ring.moments:
         yield unknown_partitions_refusal(ring)
     if ring.way == "reset":
-        yield unknown_order_refusal(ring, means, is_remade=name in compared.redeclared)
+        yield unknown_order_refusal(ring, ways_to_learn, is_remade=name in compared.redeclared)
     elif (ring.way == "by-order" or (ring.way == "unchanged" and ring.handed_over)) and not (
-        ring.before.ground.is_certain
+        ring.before.order.is_certain
     ):
-        yield unknown_order_refusal(ring, means)
+        yield unknown_order_refusal(ring, ways_to_learn)
     if ring.movement.exceeds(ring.limit, ring.before) and ring.way != "reset":
         yield movement_refusal(ring, is_default=compared.limit(name) is None)
 
@@ -773,12 +775,14 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
             )
 
 
-def check_certain(exchange: str, key_map: KeyMap, means: Means, remedy: str | None = None) -> None:
-    """Raise an InputError for a map that is not that of a broker, or its subclass UnknownOrderError; `remedy`, or else the `means` of the user, say what the caller can do."""
-    if key_map.ground.is_certain:
+def check_certain(
+    exchange: str, key_map: KeyMap, ways_to_learn: WaysToLearn, remedy: str | None = None
+) -> None:
+    """Raise an InputError for a map that is not that of a broker, or its subclass UnknownOrderError; `remedy`, or else the `ways_to_learn` of the user, say what the caller can do."""
+    if key_map.order.is_certain:
         return
-    remedy = remedy or know_rings({exchange: key_map}, means)
-    if not key_map.ground.is_known:
+    remedy = remedy or know_rings({exchange: key_map}, ways_to_learn)
+    if not key_map.order.is_known:
         raise unknown_order(key_map, exchange, remedy)
-    about = f"the ring of {exchange!r} was not read but is {key_map.ground}, so its order is not certain: "
+    about = f"the ring of {exchange!r} was not read but is {key_map.order}, so its order is not certain: "
     raise InputError(about + remedy, exchange=exchange)

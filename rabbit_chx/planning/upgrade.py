@@ -140,10 +140,10 @@ def _ring_upgrade(
     name = exchange.name
     bindings = tuple(member.binding for member in exchange.ring or ())
     # Both releases have the members in the same order. Which one it is matters only to second bindings.
-    is_unknown = not before.rings[name].ground.is_known
+    is_unknown = not before.rings[name].order.is_known
     if is_unknown:
-        before = before.with_rings({name: replace(before.rings[name], ground=AS_LISTED)})
-        after = after.with_rings({name: replace(after.rings[name], ground=AS_LISTED)})
+        before = before.with_rings({name: replace(before.rings[name], order=AS_LISTED)})
+        after = after.with_rings({name: replace(after.rings[name], order=AS_LISTED)})
         is_unknown = len({place for place, _ in bindings}) < len({*bindings})
     old = before.rings[name]
     new = after.rings[name]

@@ -44,7 +44,7 @@ class ClientRouting:
             _log.warning(
                 "the ring of exchange %r, by which this client routes, is %s",
                 exchange,
-                self.ring.ground.condition,
+                self.ring.order.condition,
             )
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
@@ -138,9 +138,9 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
             f"{where} is not for slots, whose queues change while the ring stays: publish to the exchange",
             exchange=exchange,
         )
-    if not ring.ground.is_certain:
+    if not ring.order.is_certain:
         raise InputError(
-            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.ground}: "
+            f"{where} needs a ring that was read from the broker, recorded or observed, and this one is {ring.order}: "
             f"{ring.hashing.how_to_read}",
             exchange=exchange,
         )

@@ -1,7 +1,7 @@
 """The delivery of messages over all connections: sending, retries and time limits. No I/O, no clock.
 
 An operation (`Delivery.connect`, `submit`, `drain`, `serve`) is a generator of steps, which a publisher executes with `drive`. What becomes
-of the messages is passed to the `Outcomes`: counts, or an outcome for each message.
+of the messages is passed to the `DeliveryOutcomes`: counts, or an outcome for each message.
 
 - **Window.** A batch is sent if the window has room for it. The window holds the open messages: sent and not confirmed, or refused and waiting.
 - **Poll.** A waiting operation polls the connection until its condition is true. After each poll, `ProgressTimeout` raises an error if
@@ -45,10 +45,10 @@ from rabbit_chx.publishing.encoder import Encoder, Rows
 from rabbit_chx.publishing.options import Limits, Outage, ProgressTimeout, Retries
 from rabbit_chx.publishing.publish_report import (
     LOST,
-    Outcomes,
+    DeliveryOutcomes,
+    MessageSupply,
     PublishReport,
     RowBatch,
-    Source,
     Tally,
     close_error,
     describe_row,
@@ -182,7 +182,7 @@ class Delivery:
         jitter: Callable[[], float],
         progress: Callable[[PublishReport], None] | None = None,
         exchange: str = "",
-        outcomes: Outcomes | None = None,
+        outcomes: DeliveryOutcomes | None = None,
     ) -> None:
         self.failure: RabbitChxError | None = None
         self._exchange = exchange
@@ -282,7 +282,7 @@ class Delivery:
         """Wait until every message is answered."""
         yield from self._wait_until(self._is_drained, 0)
 
-    def serve(self, source: Source) -> Steps:
+    def serve(self, source: MessageSupply) -> Steps:
         """Send messages as they come, while others are open, until `source` is over."""
         timeout = ProgressTimeout(self._limits, self._clock())
 
@@ -342,7 +342,7 @@ class Delivery:
     # -- conditions
 
     @property
-    def _outcomes(self) -> Outcomes:
+    def _outcomes(self) -> DeliveryOutcomes:
         return self._given_outcomes or self.tally
 
     @property

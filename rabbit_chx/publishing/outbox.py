@@ -457,7 +457,7 @@ _IDLE_POLL_S = 1.0
 
 
 class OutboxRows:
-    """The source of a delivery's messages, and what becomes of them: `Source` and `Outcomes`.
+    """The source of a delivery's messages, and what becomes of them: `MessageSupply` and `DeliveryOutcomes`.
 
     Args:
         outbox: the messages.
@@ -475,7 +475,7 @@ class OutboxRows:
         self._returns = Returns(self._ledger)
         self._longest_properties = longest_properties(FRAME_MAX)
 
-    # -- as `Source`
+    # -- as `MessageSupply`
 
     @property
     def is_over(self) -> bool:
@@ -498,7 +498,7 @@ class OutboxRows:
             wait_s = min(wait_s, self._outbox.linger_left_s(self._linger_s))
         return wait_s
 
-    # -- as `Outcomes`
+    # -- as `DeliveryOutcomes`
 
     @property
     def may_end(self) -> bool:

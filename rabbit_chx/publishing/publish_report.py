@@ -63,7 +63,7 @@ class RowBatch:
         return replace(self, rows=self.rows.pick(indices), numbers=[self.numbers[i] for i in indices])
 
 
-class Outcomes(Protocol):
+class DeliveryOutcomes(Protocol):
     """What becomes of the messages of a delivery: a `Tally` counts them, `OutboxRows` gives each message its own outcome."""
 
     @property
@@ -95,7 +95,7 @@ class Outcomes(Protocol):
         """
 
 
-class Source(Protocol):
+class MessageSupply(Protocol):
     """Messages that other threads hand over, which `Delivery.serve` sends."""
 
     @property
@@ -383,7 +383,7 @@ class Tally:
         """One of the returned messages."""
         return next((sample for sample in self._samples if sample.code != NACK), None)
 
-    # -- as `Outcomes`
+    # -- as `DeliveryOutcomes`
 
     may_end = False
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.records.ring_records import (
-    Mark,
+    RestartMark,
     RingRecord,
     changes_since,
     record_content,
@@ -23,7 +23,7 @@ from rabbit_chx.records.ring_records import (
     why_void,
 )
 from rabbit_chx.routing import Binding, Destination, HashRing, Release
-from rabbit_chx.routing.bindings import AS_LISTED, Ground, Place, destination_from_json, place_to_json
+from rabbit_chx.routing.bindings import AS_LISTED, OrderKnowledge, Place, destination_from_json, place_to_json
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
 from rabbit_chx.topology.model import LiveTopology
@@ -66,7 +66,7 @@ class PlannedSteps:
     @property
     def before(self) -> HashRing:
         """The ring before the first change, with what was known of it."""
-        return replace(self.record.ring, ground=Ground(self.record.origin))
+        return replace(self.record.ring, order=OrderKnowledge(self.record.origin))
 
     def followed_by(self, record: RingRecord) -> RingRecord:
         """Return a later record of the ring."""
@@ -152,7 +152,7 @@ def _ring_of(record: Any, steps: Any, early: Any, way: Any) -> PlannedSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class WaysToLearn:
     """How the user of a broker may learn the order of a ring and keep it, beside ``rabbitmqctl``.
 
     Attributes:
@@ -179,13 +179,13 @@ class Evidence:
     records: Mapping[str, RingRecord] = field(default_factory=dict, hash=False)
     damaged: Mapping[str, str] = field(default_factory=dict, hash=False)
     pending: PendingApply | None = None
-    mark: Mark = field(default_factory=Mark)
+    mark: RestartMark = field(default_factory=RestartMark)
     is_administrator: bool = False
 
     @property
-    def means(self) -> Means:
+    def ways_to_learn(self) -> WaysToLearn:
         """How the user may learn the order of a ring."""
-        return Means(self.is_administrator, "" if self.mark.holds else self.mark.policies)
+        return WaysToLearn(self.is_administrator, "" if self.mark.holds else self.mark.policies)
 
     def steps_of(self, exchange: str) -> PlannedSteps | None:
         """Return the steps of a ring that may not all be done; None if it has none, or a record that was stored since the begin."""
@@ -242,7 +242,7 @@ class LiveRing(NamedTuple):
     @property
     def is_unknown(self) -> bool:
         """True if a broker has it, and its order was neither read nor recorded."""
-        return not self.ring.ground.is_known
+        return not self.ring.order.is_known
 
     @property
     def is_unordered(self) -> bool:
@@ -287,7 +287,7 @@ def record_here(live: LiveTopology, name: str) -> RingRecord | None:
     """Return the record of a ring if it was written on this broker, also if that has restarted since."""
     evidence = evidence_of(live)
     record = evidence.records.get(name)
-    return None if record is None or why_foreign(record.stamp, evidence.mark) else record
+    return None if record is None or why_foreign(record.recorded_start, evidence.mark) else record
 
 
 def find_recorded(live: LiveTopology, name: str) -> RingRecord | None:
@@ -311,16 +311,16 @@ def record_command(*names: str) -> str:
     return f"{command} (`Broker.record(live.rings)`)"
 
 
-def none_lasts(means: Means) -> str:
+def none_lasts(ways_to_learn: WaysToLearn) -> str:
     """Return why no record would last."""
-    return f"none would last: {means.voids} takes messages of the queue {MARK} away"
+    return f"none would last: {ways_to_learn.voids} takes messages of the queue {MARK} away"
 
 
-def how_to_record(names: Sequence[str], means: Means) -> str:
+def how_to_record(names: Sequence[str], ways_to_learn: WaysToLearn) -> str:
     """Return a sentence that names rings without a record that fits them, and the command that stores one, if it may last."""
     about = f"no record on the broker fits the order of {listed(list(names))}"
-    if means.voids:
-        return f"{about}, and {none_lasts(means)}"
+    if ways_to_learn.voids:
+        return f"{about}, and {none_lasts(ways_to_learn)}"
     return f"{about}: if this order is right, store it with {record_command(*names)}"
 
 

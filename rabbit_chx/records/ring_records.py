@@ -28,7 +28,7 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import (
     PROVENANCES,
-    Ground,
+    OrderKnowledge,
     Place,
     Provenance,
     destination_from_json,
@@ -53,7 +53,7 @@ from rabbit_chx.words import listed
 # 0         it was imported, copied or purged
 # ========  ==================================================================
 #
-# Of two messages, one has to be transient: other programs can publish to the queue, or move its messages and make them persistent. A stamp is
+# Of two messages, one has to be transient: other programs can publish to the queue, or move its messages and make them persistent. A recorded start is
 # what a record has of the mark when it is written. `why_foreign` and `has_restarted` compare both.
 
 _IDENTITY = "rabbit-chx-identity"
@@ -63,7 +63,7 @@ BOTH_MESSAGES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class RecordedStart:
     """Where and since which start of the broker a record holds.
 
     Attributes:
@@ -85,11 +85,11 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RestartMark:
     """The mark of a vhost now, and the nodes whose restarts it has to show.
 
     Attributes:
-        stamp: the cluster, the vhost, and the arguments of the queue; without identity if the queue does not exist.
+        recorded_start: the cluster, the vhost, and the arguments of the queue; without identity if the queue does not exist.
         messages: the number of its messages, by a passive declaration; None if the broker does not count them.
         persistent: how many of them are persistent, by the last statistics of the broker; None if it has none.
         fault: why the broker does not count them; UnreachableError if no node of the queue is up.
@@ -99,7 +99,7 @@ class Mark:
         absent: the queues that are down, and of which the broker lists no bindings until their node runs.
     """
 
-    stamp: Stamp = Stamp()
+    recorded_start: RecordedStart = RecordedStart()
     messages: int | None = None
     fault: RabbitChxError | None = None
     policies: str = ""
@@ -112,75 +112,81 @@ class Mark:
     def holds(self) -> bool:
         """True if both messages are there, and no others."""
         has_both = self.messages == BOTH_MESSAGES and (self.persistent or 0) <= 1
-        return self.stamp.identity is not None and has_both
+        return self.recorded_start.identity is not None and has_both
 
     @property
-    def stamp_now(self) -> Stamp:
-        """The stamp of a record that is made now. Without the transient message it has no start, without both no identity."""
+    def stamp_now(self) -> RecordedStart:
+        """The start that a record names if it is made now. Without the transient message it has no start, without both no identity."""
         if self.holds:
-            return self.stamp
-        is_known = self.stamp.identity is not None and self.messages == 1
-        return replace(self.stamp, start=None, identity=self.stamp.identity if is_known else None)
+            return self.recorded_start
+        is_known = self.recorded_start.identity is not None and self.messages == 1
+        return replace(
+            self.recorded_start, start=None, identity=self.recorded_start.identity if is_known else None
+        )
 
-    def strangers(self, queues: Iterable[object]) -> list[str]:
+    def queues_on_other_nodes(self, queues: Iterable[object]) -> list[str]:
         """Return those of some queues that are, or may be, on other nodes than the mark, whose restarts it does not show."""
         home = self.nodes.get(MARK, frozenset())
         named = (queue for queue in queues if isinstance(queue, str))
         return sorted(queue for queue in named if len(home) != 1 or self.nodes.get(queue) != home)
 
-    def renewed(self) -> Stamp:
-        """Return the stamp of the mark when it is made again: with a new start, and a new identity unless it is the same broker as before."""
+    def renewed(self) -> RecordedStart:
+        """Return what the mark says when it is made again: with a new start, and a new identity unless it is the same broker as before."""
         identity = self.stamp_now.identity or secrets.token_hex(8)
-        return replace(self.stamp, identity=identity, start=secrets.token_hex(8))
+        return replace(self.recorded_start, identity=identity, start=secrets.token_hex(8))
 
 
-def mark_arguments(stamp: Stamp) -> dict[str, Any]:
+def mark_arguments(recorded_start: RecordedStart) -> dict[str, Any]:
     """Return the arguments of the queue. Its type is explicit, because the vhost may have another default."""
-    return {"x-queue-type": "classic", _IDENTITY: stamp.identity, _START: stamp.start}
+    return {"x-queue-type": "classic", _IDENTITY: recorded_start.identity, _START: recorded_start.start}
 
 
-def stamp_in(arguments: Mapping[str, Any], cluster: str | None, vhost: str, node: str | None = None) -> Stamp:
-    """Return the stamp in the arguments of the queue, which is on a node."""
+def stamp_in(
+    arguments: Mapping[str, Any], cluster: str | None, vhost: str, node: str | None = None
+) -> RecordedStart:
+    """Return the start that the arguments of the queue name, which is on a node."""
     found = (arguments.get(name) for name in (_IDENTITY, _START))
     identity, start = (text if isinstance(text, str) else None for text in found)
-    return Stamp(cluster, vhost, identity, start, node)
+    return RecordedStart(cluster, vhost, identity, start, node)
 
 
-def has_restarted(stamp: Stamp, mark: Mark) -> bool:
+def has_restarted(recorded_start: RecordedStart, mark: RestartMark) -> bool:
     """Return True if the node of the mark has started again since a record of this broker was written, or may have."""
-    return not mark.holds or stamp.identity is None or stamp.start != mark.stamp.start
+    return (
+        not mark.holds or recorded_start.identity is None or recorded_start.start != mark.recorded_start.start
+    )
 
 
-def why_foreign(stamp: Stamp, mark: Mark) -> str:
+def why_foreign(recorded_start: RecordedStart, mark: RestartMark) -> str:
     """Return why a record says nothing about this broker; empty if it does.
 
     One without an identity, of a file, is compared by cluster and vhost alone. The identity is that of one broker, and nodes of a cluster
     without a name report several.
     """
-    return next(_faults(stamp, mark), "")
+    return next(_faults(recorded_start, mark), "")
 
 
-def _faults(stamp: Stamp, mark: Mark) -> Iterator[str]:
-    now = mark.stamp
-    for what in ("cluster", "vhost") if stamp.identity is None else ("vhost",):
-        written = getattr(stamp, what)
+def _faults(recorded_start: RecordedStart, mark: RestartMark) -> Iterator[str]:
+    now = mark.recorded_start
+    for what in ("cluster", "vhost") if recorded_start.identity is None else ("vhost",):
+        written = getattr(recorded_start, what)
         here = getattr(now, what)
         if written is None and here is not None:
             yield f"it does not name its {what}: write it again with `show -o json`"
         elif written != here:
             yield f"it is of the {what} {written}, and this is {here}"
-    if stamp.identity is None:
+    if recorded_start.identity is None:
         return
     if now.identity is None:
         yield f"the queue {MARK} does not exist{_because(mark)}: it was deleted, or the vhost was made again"
-    if now.identity != stamp.identity:
+    if now.identity != recorded_start.identity:
         yield f"the queue {MARK} is not the one of the record: the vhost was made again, or the record was copied"
-    if None not in (stamp.node, now.node) and stamp.node != now.node:
-        yield f"the queue {MARK} is on node {now.node}, and was on {stamp.node}: it was moved, or is a copy"
+    if None not in (recorded_start.node, now.node) and recorded_start.node != now.node:
+        yield f"the queue {MARK} is on node {now.node}, and was on {recorded_start.node}: it was moved, or is a copy"
     yield from _message_faults(mark)
 
 
-def _message_faults(mark: Mark) -> Iterator[str]:
+def _message_faults(mark: RestartMark) -> Iterator[str]:
     """Yield why the messages of a mark show nothing."""
     if mark.messages is None:
         yield f"the messages of the queue {MARK} cannot be counted: {mark.fault}"
@@ -192,7 +198,7 @@ def _message_faults(mark: Mark) -> Iterator[str]:
         yield f"the queue {MARK} has {mark.persistent} persistent messages, and one is its own: other programs publish to it, or moved them"
 
 
-def _because(mark: Mark) -> str:
+def _because(mark: RestartMark) -> str:
     return f", because of {mark.policies}" if mark.policies else ""
 
 
@@ -218,7 +224,7 @@ class RingRecord:
         writer: the user, the host and the program.
         end_known: what `HashRing` says of its end.
         origin: the provenance of the order.
-        stamp: the broker when the record was written.
+        recorded_start: the broker when the record was written.
         number: how many records of the ring the broker has been given; an apply counts twice.
     """
 
@@ -230,14 +236,16 @@ class RingRecord:
     writer: str = ""
     end_known: bool = True
     origin: Provenance = "read"
-    stamp: Stamp = field(default_factory=Stamp)
+    recorded_start: RecordedStart = field(default_factory=RecordedStart)
     number: int = 1
 
     @property
     def ring(self) -> HashRing:
         """The ring."""
         bindings = tuple(dict.fromkeys(member.binding for member in self.members))
-        return HashRing(self.buckets, self.release, Ground("recorded"), bindings, end_known=self.end_known)
+        return HashRing(
+            self.buckets, self.release, OrderKnowledge("recorded"), bindings, end_known=self.end_known
+        )
 
     @property
     def about(self) -> str:
@@ -256,7 +264,7 @@ def record_name(exchange: str) -> str:
 # -- what a record proves
 
 
-def why_void(record: RingRecord, bound: Iterable[RingMember], release: Release, mark: Mark) -> str:
+def why_void(record: RingRecord, bound: Iterable[RingMember], release: Release, mark: RestartMark) -> str:
     """Return why a record does not prove the ring of its exchange, as a sentence; empty if it does.
 
     Args:
@@ -268,11 +276,13 @@ def why_void(record: RingRecord, bound: Iterable[RingMember], release: Release, 
     return next(_doubts(record, tuple(bound), release, mark), "")
 
 
-def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, mark: Mark) -> Iterator[str]:
-    if foreign := why_foreign(record.stamp, mark):
+def _doubts(
+    record: RingRecord, bound: Sequence[RingMember], release: Release, mark: RestartMark
+) -> Iterator[str]:
+    if foreign := why_foreign(record.recorded_start, mark):
         yield foreign
     before = record.ring.release
-    is_restarted = has_restarted(record.stamp, mark)
+    is_restarted = has_restarted(record.recorded_start, mark)
     keeps = release.follows(RESTART_KEEPS) and before.follows(RESTART_KEEPS)
     if not release.store_known:
         yield "the metadata store is not known, because the user may not list feature flags, and Mnesia changes the order at a restart"
@@ -280,7 +290,7 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
     if not keeps and release.version != before.version:
         yield f"it is of RabbitMQ {before}, and this is {release}, which made the ring again"
     if not keeps and is_restarted:
-        is_seen = None not in (record.stamp.identity, record.stamp.start)
+        is_seen = None not in (record.recorded_start.identity, record.recorded_start.start)
         seen = "the broker has restarted" if is_seen else "nothing shows that the broker has not restarted"
         yield f"{seen} since, and a restart on Mnesia changes the order"
     if unlisted := unlisted_queues(record.members, bound, mark):
@@ -296,7 +306,7 @@ def _doubts(record: RingRecord, bound: Sequence[RingMember], release: Release, m
         yield f"the broker has restarted since, and {named} is bound without buckets, which a restart adds"
 
 
-def _has_only_removed(record: RingRecord, bound: Iterable[RingMember], mark: Mark) -> bool:
+def _has_only_removed(record: RingRecord, bound: Iterable[RingMember], mark: RestartMark) -> bool:
     """Return True if others have only removed members since, which leaves one ring: that of the record without their buckets.
 
     A queue that ended with its node, or when that left the cluster, may have left its buckets.
@@ -306,23 +316,23 @@ def _has_only_removed(record: RingRecord, bound: Iterable[RingMember], mark: Mar
     removed = then - now
     bindings = Counter(member.destination for member in record.members)
     is_single = all(bindings[member.destination] == 1 for member in removed)
-    is_steady = not has_restarted(record.stamp, mark) and bool(record.stamp.nodes)
-    return now < then and is_single and is_steady and mark.cluster.issuperset(record.stamp.nodes)
+    is_steady = not has_restarted(record.recorded_start, mark) and bool(record.recorded_start.nodes)
+    return now < then and is_single and is_steady and mark.cluster.issuperset(record.recorded_start.nodes)
 
 
-def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: Mark) -> str:
+def unseen_restarts(bound: Iterable[RingMember], release: Release, mark: RestartMark) -> str:
     """Return which restarts change a ring with these bindings and leave the mark as it is, as a sentence; empty if there are none."""
     if release.follows(RESTART_KEEPS):
         return ""
-    if strangers := mark.strangers([MARK, *(member.destination for member in bound)]):
+    if queues_on_other_nodes := mark.queues_on_other_nodes([MARK, *(member.destination for member in bound)]):
         return (
-            f"queue {strangers[0]} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, "
+            f"queue {queues_on_other_nodes[0]} is, or may be, on other nodes than the queue {MARK}: a restart of one of them on Mnesia changes the order, "
             "and is not seen"
         )
     return ""
 
 
-def why_suspect(record: RingRecord, mark: Mark, starts: Mapping[str, float | None]) -> str:
+def why_suspect(record: RingRecord, mark: RestartMark, starts: Mapping[str, float | None]) -> str:
     """Return what may have left buckets of queues that others had bound since a record, as a sentence; empty if nothing has.
 
     A queue that ends with its node or with its connection leaves the list of bindings, and on Khepri its buckets stay in the ring.
@@ -332,9 +342,9 @@ def why_suspect(record: RingRecord, mark: Mark, starts: Mapping[str, float | Non
         mark: the mark of the vhost.
         starts: the nodes of the cluster, each with its start in seconds since 1970, as far as it is known.
     """
-    if lost := sorted({*record.stamp.nodes} - mark.cluster if mark.cluster else ()):
+    if lost := sorted({*record.recorded_start.nodes} - mark.cluster if mark.cluster else ()):
         return f"{listed(lost)} has left the cluster since"
-    if has_restarted(record.stamp, mark):
+    if has_restarted(record.recorded_start, mark):
         return "the broker has restarted since"
     try:
         written = datetime.fromisoformat(record.written).timestamp()
@@ -344,7 +354,9 @@ def why_suspect(record: RingRecord, mark: Mark, starts: Mapping[str, float | Non
     return f"{listed(started)} has restarted since" if started else ""
 
 
-def unlisted_queues(members: Iterable[RingMember], bound: Iterable[RingMember], mark: Mark) -> list[str]:
+def unlisted_queues(
+    members: Iterable[RingMember], bound: Iterable[RingMember], mark: RestartMark
+) -> list[str]:
     """Return the queues of members that the broker does not list as bound, as their node is down: nobody knows whether they are bound."""
     silent = {member.destination for member in members} - {member.destination for member in bound}
     return sorted(mark.absent & silent)
@@ -375,7 +387,7 @@ def _show_members(members: Iterable[RingMember]) -> str:
 
 
 def ring_by_record(
-    record: RingRecord, unordered: HashRing, bound: Iterable[RingMember], mark: Mark
+    record: RingRecord, unordered: HashRing, bound: Iterable[RingMember], mark: RestartMark
 ) -> HashRing:
     """Return the ring that a record proves, without the members that others have removed; or `unordered`, with the reason why it proves none."""
     bound = tuple(bound)
@@ -386,9 +398,9 @@ def ring_by_record(
         for member in record.members:
             if member.destination not in there:
                 ring = ring.unbind(*member.binding)
-        return replace(ring, ground=Ground("recorded"))
+        return replace(ring, order=OrderKnowledge("recorded"))
     doubt = f"the record of {record.about} does not determine it: {void}"
-    return replace(unordered, ground=Ground(None, doubt))
+    return replace(unordered, order=OrderKnowledge(None, doubt))
 
 
 # -- the record as arguments of an exchange
@@ -462,7 +474,7 @@ def record_content(record: RingRecord) -> dict[str, Any]:
         "writer": record.writer,
         "end_known": record.end_known,
         "origin": record.origin,
-        "stamp": astuple(record.stamp),
+        "stamp": astuple(record.recorded_start),
         "number": record.number,
     }
 
@@ -506,7 +518,7 @@ def record_in(content: Any) -> RingRecord:
         str(content["writer"]),
         content["end_known"] is True,
         origin,
-        Stamp(cluster, vhost, identity, start, node, tuple(nodes)),
+        RecordedStart(cluster, vhost, identity, start, node, tuple(nodes)),
         int(content["number"]),
     )
     _ = record.ring  # refuses buckets and bindings of other types
@@ -537,7 +549,7 @@ def _read_named(name: str, arguments: Mapping[str, Any]) -> RingRecord:
     record = read_record(arguments)
     if name != record_name(record.exchange):
         raise InputError(f"it is the record of exchange {record.exchange!r}")
-    if record.stamp.identity is None:
+    if record.recorded_start.identity is None:
         raise InputError(f"it does not name the queue {MARK} that proves it")
     return record
 
@@ -549,7 +561,7 @@ def make_record(
     *,
     written: str = "",
     writer: str = "",
-    stamp: Stamp | None = None,
+    recorded_start: RecordedStart | None = None,
 ) -> RingRecord:
     """Return the record of a ring.
 
@@ -559,7 +571,7 @@ def make_record(
         bound: its bindings, in ring order as far as they have buckets.
         written: the time.
         writer: who writes it.
-        stamp: the broker.
+        recorded_start: the broker.
     """
     members = tuple(replace(member, slots=None) for member in bound)
     return RingRecord(
@@ -571,5 +583,5 @@ def make_record(
         writer,
         ring.end_known,
         ring.provenance or "replayed",  # of an order that is made now
-        stamp or Stamp(),
+        recorded_start or RecordedStart(),
     )

@@ -5,7 +5,7 @@ with its binds and unbinds. `slot_table` adds slots to a ring. `modulus_exchange
 `jump` maps a hash to a bucket. `exchange` applies `rules` of a `release` to a `message`, as sent and as received. `arrays` routes columns of keys.
 """
 
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Ground, Provenance
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, OrderKnowledge, Provenance
 from rabbit_chx.routing.exchange import ConsistentHashExchange, Explanation
 from rabbit_chx.routing.jump import jump_consistent_hash
 from rabbit_chx.routing.key_map import KeyMap
@@ -21,10 +21,10 @@ __all__ = [
     "Destination",
     "ExchangeRef",
     "Explanation",
-    "Ground",
     "HashRing",
     "KeyMap",
     "ModulusHashExchange",
+    "OrderKnowledge",
     "Provenance",
     "Release",
     "SlotTable",

@@ -193,7 +193,7 @@ def ascending_bindings(places: Iterable[Destination]) -> tuple[Binding, ...]:
 # -- What is known about a ring: the origin of its order, or why its order is not known
 
 
-#: The origin of a ring, as :class:`Ground` explains it.
+#: The origin of a ring, as :class:`OrderKnowledge` explains it.
 Provenance: TypeAlias = Literal["read", "recorded", "observed", "replayed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 #: The origins of a ring that is that of a broker.
@@ -215,7 +215,7 @@ ORIGINS: dict[Provenance | None, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class OrderKnowledge:
     """What is known about a ring.
 
     Attributes:
@@ -264,9 +264,9 @@ class Ground:
         """True if the order is known."""
         return self.origin is not None
 
-    def after_change(self) -> Ground:
-        """Return the ground of a ring after a bind or an unbind: one that was that of a broker is then replayed."""
-        return Ground("replayed") if self.is_certain else self
+    def after_change(self) -> OrderKnowledge:
+        """Return how the order of a ring is known after a bind or an unbind: one that was that of a broker is then replayed."""
+        return OrderKnowledge("replayed") if self.is_certain else self
 
     @property
     def text(self) -> str:
@@ -285,9 +285,9 @@ def condition_of(origin: Provenance | None) -> str | None:
 
 
 #: What is known about a ring of which only the binding list is.
-UNORDERED = Ground(None, "its bindings are listed without their order")
+UNORDERED = OrderKnowledge(None, "its bindings are listed without their order")
 #: What is known about a ring that is taken to have its members in the order of a file, or of a call.
-AS_LISTED = Ground("replayed")
+AS_LISTED = OrderKnowledge("replayed")
 
 
 # -- The flows of keys between destinations, when one map or one release becomes another. Every share is a sum of them

@@ -170,11 +170,11 @@ class ConsistentHashExchange(HashExchange):
         """
         short_string(name, "the exchange's name")
         check_key_map(ring)
-        beneath = ring.beneath
-        check_ring(beneath)
-        slots = None if beneath is ring else ring
+        underlying = ring.underlying
+        check_ring(underlying)
+        slots = None if underlying is ring else ring
         hashed_on = HashedOn.from_arguments(arguments)
-        set_fields(self, name=name, ring=beneath, slots=slots, hashed_on=hashed_on)
+        set_fields(self, name=name, ring=underlying, slots=slots, hashed_on=hashed_on)
 
     @property
     def key_map(self) -> HashRing | SlotTable:

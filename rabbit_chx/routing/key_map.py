@@ -23,7 +23,7 @@ from rabbit_chx.routing.bindings import (
     Destination,
     ExchangeRef,
     Flows,
-    Ground,
+    OrderKnowledge,
     Place,
     Provenance,
     binding_key,
@@ -136,7 +136,7 @@ class KeyMap:
     Attributes:
         buckets: the destination of each bucket; None at a hole. With slots, the queue of each bucket; None also for a slot without one.
         hashing: how keys are hashed.
-        ground: what is known about the map: its origin, or why its order is not known.
+        order: what is known about the map: its origin, or why its order is not known.
         slots: the slots through which keys reach queues, in ring order; None without slots. Then a destination may change without the
             ring, so without anything that a publisher notices.
         destinations: the destinations of the indices that `indices` returns.
@@ -146,7 +146,7 @@ class KeyMap:
 
     buckets: tuple[Place, ...] = field(init=False)
     hashing: KeyHash = field(init=False)
-    ground: Ground = field(init=False, compare=False)
+    order: OrderKnowledge = field(init=False, compare=False)
     slots: tuple[ExchangeRef, ...] | None = field(init=False)
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
@@ -157,7 +157,7 @@ class KeyMap:
         self,
         buckets: Iterable[Place],
         hashing: KeyHash,
-        ground: Ground,
+        order: OrderKnowledge,
         slots: Mapping[ExchangeRef, str | None] | None = None,
     ) -> None:
         """Create a map of buckets.
@@ -165,7 +165,7 @@ class KeyMap:
         Args:
             buckets: the destination of each bucket, which may be a slot; None at a hole.
             hashing: how keys are hashed.
-            ground: what is known about the map.
+            order: what is known about the map.
             slots: the queue of each slot; None for a slot without one. None: the map has no slots.
         """
         bound = tuple(buckets)
@@ -179,7 +179,7 @@ class KeyMap:
             self,
             buckets=places,
             hashing=hashing,
-            ground=ground,
+            order=order,
             slots=None if slots is None else tuple(slots),
             destinations=destinations,
             bucket_count=len(bound) - bound.count(None),
@@ -221,25 +221,25 @@ class KeyMap:
 
     @property
     def provenance(self) -> Provenance | None:
-        """The origin: ``read``, ``recorded``, ``observed`` or ``replayed``, as :class:`Ground` explains them; None: not known."""
-        return self.ground.origin
+        """The origin: ``read``, ``recorded``, ``observed`` or ``replayed``, as :class:`OrderKnowledge` explains them; None: not known."""
+        return self.order.origin
 
     @property
     def condition(self) -> str | None:
         """What must be true for what is said of the map: of a recorded ring, and of the members of one whose order is not known; else None."""
-        if self.hashing.has_order and not self.ground.is_known and self.beneath.destinations:
+        if self.hashing.has_order and not self.order.is_known and self.underlying.destinations:
             return LISTED_CONDITION
-        return self.ground.condition
+        return self.order.condition
 
     @property
     def is_determined(self) -> bool:
         """True if all its answers hold in every order in which its members may have been bound: that is known, or there is no member."""
-        return self.ground.is_known or (self.hashing.has_order and not self.beneath.destinations)
+        return self.order.is_known or (self.hashing.has_order and not self.underlying.destinations)
 
     @property
     def is_sole(self) -> bool:
         """True if its order is not known, and its only destination gets each key that reaches a queue, in whatever order."""
-        return not self.ground.is_known and self.hashing.has_order and len(self.beneath.destinations) == 1
+        return not self.order.is_known and self.hashing.has_order and len(self.underlying.destinations) == 1
 
     @property
     def has_key_destinations(self) -> bool:
@@ -258,7 +258,7 @@ class KeyMap:
         """True if each destination has as many buckets in every order: which of two bindings of a queue makes its buckets may depend on the order."""
         if self.is_determined or not self.hashing.has_order:
             return True
-        bound = [place for place, _ in self.beneath.bindings or ()]
+        bound = [place for place, _ in self.underlying.bindings or ()]
         appends = self.release is not None and self.release.follows(DUPLICATES_APPEND)
         return appends or len(bound) == len({*bound})
 
@@ -268,7 +268,7 @@ class KeyMap:
             raise unknown_order(self)
 
     @property
-    def beneath(self) -> KeyMap:
+    def underlying(self) -> KeyMap:
         """The map as the broker has it: the ring of a slot table, otherwise the map itself."""
         return self
 
@@ -276,7 +276,7 @@ class KeyMap:
         """Return the queue of a slot, None if it has none; any other destination is returned unchanged.
 
         Args:
-            place: a destination of `beneath`, or None for a hole.
+            place: a destination of `underlying`, or None for a hole.
         """
         return place
 
@@ -441,15 +441,15 @@ class KeyMap:
 
     def facts(self) -> tuple[str, ...]:
         """Return what a report says about the map: its origin, its rules, its size."""
-        return self.ground.text, plural(len(self.buckets), self.hashing.part)
+        return self.order.text, plural(len(self.buckets), self.hashing.part)
 
     def summary(self) -> dict[str, Any]:
         """Return the fields of the map in a JSON document, as values; `to_json` returns all of the map."""
-        return self.ground_fields()
+        return self.order_fields()
 
-    def ground_fields(self) -> dict[str, Any]:
+    def order_fields(self) -> dict[str, Any]:
         """Return the fields of a JSON document that say how the map is known, and on which condition."""
-        return {**json_fields(self.ground), "condition": self.condition}
+        return {**json_fields(self.order), "condition": self.condition}
 
     def to_json(self) -> str:
         """Return the map as JSON text on one line.
@@ -481,11 +481,11 @@ class KeyMap:
                 "format": _format_of(hashing),
                 "format_version": _FORMAT_VERSION,
                 **({} if release is None else {"release": json_fields(release)}),
-                **self.ground_fields(),
-                hashing.json_buckets: [place_to_json(place) for place in self.beneath.buckets]
+                **self.order_fields(),
+                hashing.json_buckets: [place_to_json(place) for place in self.underlying.buckets]
                 if self.is_determined
                 else None,
-                **self.beneath.other_fields(),
+                **self.underlying.other_fields(),
                 **({} if slots is None else {"slots": slots}),
             }
         )
@@ -519,15 +519,15 @@ class KeyMap:
             )
         try:
             places = read[cls._hash.json_buckets]
-            ground = Ground(read["provenance"], read.get("doubt", ""))
-            if places is None and not ground.is_known:
-                return cls._of_unknown_order(read, ground)
+            order = OrderKnowledge(read["provenance"], read.get("doubt", ""))
+            if places is None and not order.is_known:
+                return cls._of_unknown_order(read, order)
             if not isinstance(places, list):
                 raise InputError(
                     f"the {cls._hash.json_buckets} are not a list: write the JSON again with to_json"
                 )
             buckets = [None if place is None else destination_from_json(place) for place in places]
-            return cls._of_json(read, buckets, ground)
+            return cls._of_json(read, buckets, order)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -543,25 +543,25 @@ class KeyMap:
         return {}
 
     @classmethod
-    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> Self:  # noqa: ARG003  # for rings
+    def _of_unknown_order(cls, read: Mapping[str, Any], order: OrderKnowledge) -> Self:  # noqa: ARG003  # for rings
         """Return the map of a JSON document that does not have the order."""
         raise InputError(
-            f"the order of {cls._hash.article} is not known ({ground.doubt}): read it again, and write it with to_json"
+            f"the order of {cls._hash.article} is not known ({order.doubt}): read it again, and write it with to_json"
         )
 
     @classmethod
-    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> Self:
-        """Return the map of a JSON document; its buckets and its ground are read."""
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge) -> Self:
+        """Return the map of a JSON document; its buckets, and how its order is known, are read."""
         raise NotImplementedError
 
 
 def unknown_order(key_map: KeyMap, exchange: str = "", how_to_learn: str = "") -> UnknownOrderError:
     """Return the error for a question that depends on an order which is not known; `how_to_learn` is a sentence."""
     of = exchange or key_map.name or f"the {key_map.hashing.title}"
-    doubt = f" ({key_map.ground.doubt})" if key_map.ground.doubt else ""
+    doubt = f" ({key_map.order.doubt})" if key_map.order.doubt else ""
     remedy = how_to_learn or f"{key_map.hashing.how_to_read}, or learn the order with the command record"
     error = UnknownOrderError(f"the order of {of} is unknown{doubt}: {remedy}", exchange=exchange or None)
-    error.members = key_map.beneath.bindings or ()
+    error.members = key_map.underlying.bindings or ()
     return error
 
 

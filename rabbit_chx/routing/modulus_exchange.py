@@ -21,7 +21,7 @@ from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
     Flows,
-    Ground,
+    OrderKnowledge,
     Place,
     Provenance,
     ascending_bindings,
@@ -116,7 +116,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         bindings: the distinct bindings, in the given order; they do not count in comparisons.
         destinations: the destination of each binding, in the order of the release; in the given order if the release has none.
         release: the release whose rules apply.
-        ground: the origin of the bindings, which determine the destinations: ``read`` or ``replayed``; None if the
+        order: the origin of the bindings, which determine the destinations: ``read`` or ``replayed``; None if the
             release has no order. It does not count in comparisons.
     """
 
@@ -146,7 +146,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
             InputError: an argument is invalid.
         """
         short_string(name, "the exchange's name")
-        ground = Ground(provenance)
+        order = OrderKnowledge(provenance)
         release = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict.fromkeys(
             _check_binding(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
@@ -160,8 +160,8 @@ class ModulusHashExchange(KeyMap, HashExchange):
         places = tuple(destination for destination, _ in ordered)
         is_unordered = release.follows(MODULUS_UNORDERED) and len(set(places)) > 1
         if is_unordered:
-            ground = Ground(None, f"on RabbitMQ {release} {MODULUS_UNORDERED.says}")
-        KeyMap.__init__(self, places, ModulusHash(name, release if is_unordered else None), ground)
+            order = OrderKnowledge(None, f"on RabbitMQ {release} {MODULUS_UNORDERED.says}")
+        KeyMap.__init__(self, places, ModulusHash(name, release if is_unordered else None), order)
         set_fields(self, name=name, bindings=tuple(distinct), release=release)
 
     def with_release(self, release: Release) -> ModulusHashExchange:
@@ -182,7 +182,7 @@ class ModulusHashExchange(KeyMap, HashExchange):
         return {
             "exchange": self.name,
             "release": self.release,
-            **json_fields(self.ground),
+            **json_fields(self.order),
             "destinations": self.destinations,
         }
 
@@ -191,12 +191,14 @@ class ModulusHashExchange(KeyMap, HashExchange):
         return {"name": self.name}
 
     @classmethod
-    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> ModulusHashExchange:
+    def _of_json(
+        cls, read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge
+    ) -> ModulusHashExchange:
         places = map(check_destination, buckets)
-        return cls(read["name"], ascending_bindings(places), release_of_json(read), ground.origin)
+        return cls(read["name"], ascending_bindings(places), release_of_json(read), order.origin)
 
     def _with_bindings(self, bindings: tuple[Binding, ...]) -> ModulusHashExchange:
-        return ModulusHashExchange(self.name, bindings, self.release, self.ground.after_change().origin)
+        return ModulusHashExchange(self.name, bindings, self.release, self.order.after_change().origin)
 
     def _destination(self, sent: SentMessage) -> Place:
         message = received(sent, self.release)

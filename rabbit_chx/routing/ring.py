@@ -35,7 +35,7 @@ from rabbit_chx.routing.bindings import (
     ExchangeRef,
     Flows,
     GivenBindings,
-    Ground,
+    OrderKnowledge,
     Place,
     as_tuple,
     binding_key,
@@ -127,7 +127,7 @@ class HashRing(KeyMap):
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old releases leave some. If the
             order is not known (`is_determined`), the buckets of the bindings by key and name, however a broker lists them.
         release: the release whose rules apply.
-        ground: what is known about it: the origin of its order, or why that is not known. It survives `bind`, `unbind` and JSON.
+        order: what is known about it: the origin of its order, or why that is not known. It survives `bind`, `unbind` and JSON.
         bindings: ``(destination, binding key)`` of all bindings that the broker lists, in bind order, including those without a bucket;
             None if they are unknown.
         end_known: whether the next bucket follows the last of `buckets`. False if the ring was read in a way that does not show holes at
@@ -138,7 +138,7 @@ class HashRing(KeyMap):
 
     buckets: tuple[Place, ...]
     release: Release = field()
-    ground: Ground = field(compare=False)
+    order: OrderKnowledge = field(compare=False)
     bindings: tuple[Binding, ...] | None = field(compare=False)
     end_known: bool = field(compare=False)
 
@@ -146,18 +146,18 @@ class HashRing(KeyMap):
         self,
         buckets: tuple[Place, ...],
         release: Release,
-        ground: Ground,
+        order: OrderKnowledge,
         bindings: tuple[Binding, ...] | None = None,
         *,
         end_known: bool = True,
     ) -> None:
         """Create a ring of checked buckets and bindings; the attributes are those of the class."""
         check_release(release)
-        if not isinstance(ground, Ground):
-            raise InputError(f"the ground of a ring is {ground!r:.40}: pass a Ground")
+        if not isinstance(order, OrderKnowledge):
+            raise InputError(f"what is known of the order of a ring is {order!r:.40}: pass an OrderKnowledge")
         if len(buckets) > MAX_BUCKETS:
             raise InputError(f"a ring of {len(buckets)} buckets is too large: pass smaller weights")
-        KeyMap.__init__(self, buckets, JumpHash(), ground)
+        KeyMap.__init__(self, buckets, JumpHash(), order)
         set_fields(self, release=release, bindings=bindings, end_known=end_known)
 
     @classmethod
@@ -177,7 +177,7 @@ class HashRing(KeyMap):
         """
         rules = NEWEST_COMPARED if release is None else check_release(release)
         distinct = dict(checked_bindings(pairs_of_bindings(bindings), rules))
-        return cls(_grown((), distinct.items(), rules), rules, Ground("replayed"), tuple(distinct))
+        return cls(_grown((), distinct.items(), rules), rules, OrderKnowledge("replayed"), tuple(distinct))
 
     @classmethod
     def unordered(
@@ -196,7 +196,7 @@ class HashRing(KeyMap):
         rules = NEWEST_COMPARED if release is None else check_release(release)
         checked = checked_bindings(pairs_of_bindings(bindings), rules)
         by_key = sorted((binding for binding, _ in checked), key=order_of_binding)
-        return replace(cls.from_bindings(by_key, rules), ground=Ground(None, doubt))
+        return replace(cls.from_bindings(by_key, rules), order=OrderKnowledge(None, doubt))
 
     @classmethod
     def from_buckets(
@@ -227,7 +227,7 @@ class HashRing(KeyMap):
                 )
             places += (None,) * (next_bucket - len(places))
         rules = NEWEST_COMPARED if release is None else release
-        return cls(places, rules, Ground("read"), end_known=next_bucket is not None)
+        return cls(places, rules, OrderKnowledge("read"), end_known=next_bucket is not None)
 
     @classmethod
     def from_observations(
@@ -270,7 +270,11 @@ class HashRing(KeyMap):
         buckets, ordered = observed_ring(bindings, pairs, rules)
         # Releases that leave holes may have them behind the last bucket, where no message shows them.
         return cls(
-            buckets, rules, Ground("observed"), ordered, end_known=not rules.follows(DUPLICATES_APPEND)
+            buckets,
+            rules,
+            OrderKnowledge("observed"),
+            ordered,
+            end_known=not rules.follows(DUPLICATES_APPEND),
         )
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
@@ -342,7 +346,7 @@ class HashRing(KeyMap):
 
     def delete_exchange(self) -> HashRing:
         """Return the ring of a later exchange with the same name, without buckets and bindings."""
-        return HashRing((), self.release, self.ground.after_change(), ())
+        return HashRing((), self.release, self.order.after_change(), ())
 
     def restarted(self) -> HashRing:
         """Return the ring after a full restart of a single node with durable exchange and destinations.
@@ -369,7 +373,7 @@ class HashRing(KeyMap):
         Args:
             release: the release whose rules apply.
         """
-        return replace(self, release=release, ground=self.ground.after_change())
+        return replace(self, release=release, order=self.order.after_change())
 
     def destination_for_term(self, term: Term) -> Place:
         """Return the destination of an Erlang term, as the server hashes it; None if its bucket is a hole.
@@ -399,7 +403,7 @@ class HashRing(KeyMap):
             size = f"{plural(len(self.buckets), 'bucket')}, {size}"
         if not self.buckets:
             size = "no buckets: every message is unroutable"
-        return self.ground.text, f"rules of {self.release}", size
+        return self.order.text, f"rules of {self.release}", size
 
     def summary(self) -> dict[str, Any]:
         """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""
@@ -425,12 +429,12 @@ class HashRing(KeyMap):
         return found
 
     @classmethod
-    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> HashRing:
-        return ring_of_unknown_order(read, ground)
+    def _of_unknown_order(cls, read: Mapping[str, Any], order: OrderKnowledge) -> HashRing:
+        return ring_of_unknown_order(read, order)
 
     @classmethod
-    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
-        return ring_of_json(read, buckets, ground)
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge) -> HashRing:
+        return ring_of_json(read, buckets, order)
 
     def __repr__(self) -> str:
         buckets = self.buckets if self.is_determined else sorted(self.buckets, key=str)
@@ -443,9 +447,9 @@ class HashRing(KeyMap):
 
     def _after(self, buckets: Iterable[Place], bindings: Iterable[Binding], doubt: str = "") -> HashRing:
         """Return the ring with other buckets, and with other bindings if they are known; with a doubt their order is not known, and the first doubt remains."""
-        ground = Ground(None, self.ground.doubt or doubt) if doubt else self.ground.after_change()
+        order = OrderKnowledge(None, self.order.doubt or doubt) if doubt else self.order.after_change()
         bound = None if self.bindings is None else tuple(bindings)
-        return replace(self, buckets=tuple(buckets), ground=ground, bindings=bound)
+        return replace(self, buckets=tuple(buckets), order=order, bindings=bound)
 
 
 def check_ring(ring: object) -> None:
@@ -454,11 +458,11 @@ def check_ring(ring: object) -> None:
         raise InputError(f"{ring!r:.60} is not a ring: pass a HashRing")
 
 
-def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> HashRing:
+def ring_of_json(read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge) -> HashRing:
     """Return the ring in a JSON document; without ``next_bucket`` its end is known unless it was read from a broker."""
     size = len(buckets)
     bindings = read["bindings"]
-    next_bucket = read.get("next_bucket", None if ground.origin == "read" else size)
+    next_bucket = read.get("next_bucket", None if order.origin == "read" else size)
     if next_bucket not in (None, size):
         raise InputError(
             f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
@@ -467,16 +471,16 @@ def ring_of_json(read: Mapping[str, Any], buckets: list[Place], ground: Ground) 
     return HashRing(
         tuple(buckets),
         release_of_json(read),
-        ground,
+        order,
         None if bindings is None else tuple(map(_read_binding, bindings)),
         end_known=next_bucket is not None,
     )
 
 
-def ring_of_unknown_order(read: Mapping[str, Any], ground: Ground) -> HashRing:
+def ring_of_unknown_order(read: Mapping[str, Any], order: OrderKnowledge) -> HashRing:
     """Return the ring in a JSON document that does not have its order."""
     bindings = [_read_binding(each) for each in read["bindings"] or ()]
-    return HashRing.unordered(bindings, release_of_json(read), ground.doubt)
+    return HashRing.unordered(bindings, release_of_json(read), order.doubt)
 
 
 def _read_binding(written: Any) -> Binding:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Ground, Place
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, OrderKnowledge, Place
 from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json, ring_of_unknown_order
@@ -85,7 +85,7 @@ class SlotTable(KeyMap):
         if owned := sorted(slot.name for slot in owners if slot in others):
             raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
         slots = {place: owners.get(place) for place in exchanges if place not in others}
-        KeyMap.__init__(self, ring.buckets, ring.hashing, ring.ground, slots)
+        KeyMap.__init__(self, ring.buckets, ring.hashing, ring.order, slots)
         set_fields(self, ring=ring, owners=owners, other_exchanges=others, owners_assumed=owners_assumed)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ class SlotTable(KeyMap):
         return self.ring.bindings
 
     @property
-    def beneath(self) -> HashRing:
+    def underlying(self) -> HashRing:
         """The ring."""
         return self.ring
 
@@ -180,12 +180,12 @@ class SlotTable(KeyMap):
         return replace(self, owners=assign_slots(self.slots, self.owners, dict(weights)))
 
     @classmethod
-    def _of_unknown_order(cls, read: Mapping[str, Any], ground: Ground) -> SlotTable:
-        return cls._of_json(read, [*ring_of_unknown_order(read, ground).buckets], ground)
+    def _of_unknown_order(cls, read: Mapping[str, Any], order: OrderKnowledge) -> SlotTable:
+        return cls._of_json(read, [*ring_of_unknown_order(read, order).buckets], order)
 
     @classmethod
-    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SlotTable:
-        ring = ring_of_json(read, buckets, ground)
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge) -> SlotTable:
+        ring = ring_of_json(read, buckets, order)
         queues = read.get("slots")
         if queues is None:
             raise InputError("this is a ring without slots: read it with HashRing.from_json")

@@ -20,7 +20,7 @@ from rabbit_chx.routing.bindings import (
     Binding,
     ExchangeRef,
     Flows,
-    Ground,
+    OrderKnowledge,
     Place,
     Provenance,
     as_tuple,
@@ -107,7 +107,7 @@ class SuperStream(KeyMap):
         binding_keys: the binding key of each partition.
         name: the name of the exchange; empty if it is not known.
         client: the client of the producers, which determines the hash: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
-        ground: the origin of the partitions. It does not count in comparisons.
+        order: the origin of the partitions. It does not count in comparisons.
         routing: how clients route: ``hash``, ``key`` (the routing key is the binding key of a partition, as for AMQP clients and the Java
             client's ``.key()``), or None: not known, taken for ``hash``.
     """
@@ -156,7 +156,7 @@ class SuperStream(KeyMap):
         check_routing(routing)
         bound = tuple(zip(names, keys, strict=True)) if routing == "key" else None
         hashing = StreamHash(_check_client(client), bound)
-        KeyMap.__init__(self, names, hashing, Ground(provenance))
+        KeyMap.__init__(self, names, hashing, OrderKnowledge(provenance))
         set_fields(self, binding_keys=keys, name=name, client=client, routing=routing)
 
     @classmethod
@@ -282,7 +282,7 @@ class SuperStream(KeyMap):
         """Return name, provenance, client, routing and partitions."""
         return {
             "exchange": self.name,
-            **json_fields(self.ground),
+            **json_fields(self.order),
             "client": self.client,
             "routing": self.routing,
             "partitions": self.partitions,
@@ -294,14 +294,14 @@ class SuperStream(KeyMap):
         return {"name": self.name, "client": self.client, "binding_keys": self.binding_keys, **routing}
 
     @classmethod
-    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], ground: Ground) -> SuperStream:
+    def _of_json(cls, read: Mapping[str, Any], buckets: list[Place], order: OrderKnowledge) -> SuperStream:
         partitions = cast("list[str]", buckets)  # they are checked
         named = {name: read[name] for name in ("name", "client")}
         routing = read.get("routing")
-        return cls(partitions, read["binding_keys"], provenance=ground.origin, routing=routing, **named)
+        return cls(partitions, read["binding_keys"], provenance=order.origin, routing=routing, **named)
 
     def _with_bindings(self, bindings: tuple[Binding, ...]) -> SuperStream:
-        provenance = self.ground.after_change().origin
+        provenance = self.order.after_change().origin
         return super_stream_of(
             self.name, bindings, client=self.client, provenance=provenance, routing=self.routing
         )

@@ -18,7 +18,7 @@ from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
 from rabbit_chx.streams.options import BATCH_BYTES, RangeOptions, ReaderOptions
-from rabbit_chx.streams.reading import ATTEMPT_S, FollowingReading, RangeReading, Reading
+from rabbit_chx.streams.reading import ATTEMPT_S, ChunkReader, FollowingChunkReader, RangeChunkReader
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class StreamReader:
         self._failure: Exception | None = None
         self.chunks = self.rows_read = self.rows_returned = 0
         is_endless = options.end == "never" and not isinstance(options, RangeOptions)
-        self._reading: Reading = FollowingReading(options) if is_endless else RangeReading(options)
+        self._reading: ChunkReader = (
+            FollowingChunkReader(options) if is_endless else RangeChunkReader(options)
+        )
         self.end_fingerprint = self._reading.open_range(options)
         progress = self._reading.progress
         self.fingerprint = options.expect

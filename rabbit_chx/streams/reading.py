@@ -4,7 +4,7 @@ Method:
 
 1. The reader's constructor finds the offsets of start and end on the stream's leader (`ChunkFinder`), since a replica may lag behind. The end is
    that of the last chunk *of rows*: `rabbit_chx.streams.ends` explains why.
-2. A `RangeReader` gets the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
+2. A `RangeChunkReader` gets the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
    driver. Its constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
 3. The reader subscribes at a replica with ``chunk_selector=all``, which delivers the broker's tracking chunks too. So the chunks are
@@ -68,7 +68,7 @@ _RETRY_PAUSE_S = 0.2
 _VERIFY_AFTER_S = 1.0
 
 
-class Reading(ABC):
+class ChunkReader(ABC):
     """The chunks of a stream, in their order and each once, over one connection at a time.
 
     Attributes:
@@ -263,7 +263,7 @@ class Reading(ABC):
             self.connection = None
 
 
-class RangeReading(Reading):
+class RangeChunkReader(ChunkReader):
     """The chunks of a range. With landmarks the caller has found it; it is verified only if the log may have been cut since."""
 
     def __init__(self, options: ReaderOptions) -> None:
@@ -384,7 +384,7 @@ class RangeReading(Reading):
                     connection.give_credit(_END_SUBSCRIPTION_ID, 1)
 
 
-class FollowingReading(Reading):
+class FollowingChunkReader(ChunkReader):
     """All chunks from a start on, as they arrive. Silence is normal while the leader has no further chunk."""
 
     attempt_s = ATTEMPT_S

@@ -773,9 +773,9 @@ def check_stream_ring(ring: object, how_to_read: str = "") -> KeyMap:
         raise InputError(
             f"{ring!r:.60} is not a ring: pass a HashRing, a SlotTable or a ModulusHashExchange that was read from the broker"
         )
-    if not ring.ground.is_certain:
+    if not ring.order.is_certain:
         raise InputError(
-            f"the ring is {ring.ground}, and must be read from the broker, recorded or observed: "
+            f"the ring is {ring.order}, and must be read from the broker, recorded or observed: "
             f"{(ring.hashing.has_order and how_to_read) or ring.hashing.how_to_read}"
         )
     if not ring.destinations:

@@ -610,7 +610,7 @@ class LiveTopology(AnyTopology):
 
     def as_wanted(self) -> Topology:
         """Return the same objects as the topology of a file, to change and plan them. A ring whose order is not known stays so."""
-        unordered = frozenset(name for name, ring in self.rings.items() if not ring.ground.is_known)
+        unordered = frozenset(name for name, ring in self.rings.items() if not ring.order.is_known)
         file = FileFacts(self.release, unordered=unordered, sources_left_out=self.sources_left_out)
         return Topology(**_lists_of(self), file=file)
 

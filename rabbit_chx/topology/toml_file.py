@@ -259,9 +259,9 @@ def _deeper_than(value: object, levels: int) -> bool:
     for _ in range(levels):
         level = [
             inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            for container in level
+            if isinstance(container, (dict, list))
+            for inner in (container.values() if isinstance(container, dict) else container)
         ]
     return bool(level)
 

@@ -40,7 +40,7 @@ from rabbit_chx.ui.pages import (
     index_page,
     summary_of_findings,
 )
-from rabbit_chx.ui.state import BrokerState, Seen, SharedReading, read_state, tell_crash
+from rabbit_chx.ui.state import BrokerState, Seen, SharedValue, read_state, tell_crash
 from rabbit_chx.words import command_text
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ class Pages:
         self._file = file
         self._variables = variables
         self._every_s = every_s
-        self._state = SharedReading(lambda: read_state(at), every_s)
-        self._planned = SharedReading(self._read_plan, every_s, first_s=60)  # it counts all seeds
-        self._groups: dict[tuple[str, str], SharedReading[Document]] = {}
+        self._state = SharedValue(lambda: read_state(at), every_s)
+        self._planned = SharedValue(self._read_plan, every_s, first_s=60)  # it counts all seeds
+        self._groups: dict[tuple[str, str], SharedValue[Document]] = {}
 
     def app(
         self,
@@ -268,11 +268,11 @@ class Pages:
             )
         return Page(f"Consumers of {exchange}", _value_of(self._group(vhost, exchange)), values=values)
 
-    def _group(self, vhost: str, exchange: str) -> SharedReading[Document]:
+    def _group(self, vhost: str, exchange: str) -> SharedValue[Document]:
         found = self._groups.pop((vhost, exchange), None)
         if found is None:
             at = self._at.in_vhost(vhost)
-            found = SharedReading(
+            found = SharedValue(
                 lambda: consumers_report(at, [exchange], GroupOptions(consumers=True)), self._every_s
             )
         self._groups[vhost, exchange] = found  # the last one that was looked at is the last to go
@@ -403,7 +403,7 @@ class Pages:
         return self._problem(request, text, status)
 
 
-def _value_of(reading: SharedReading[Document]) -> Document:
+def _value_of(reading: SharedValue[Document]) -> Document:
     """Return a document of now."""
     seen = reading.look()
     if seen.value is None or seen.error:

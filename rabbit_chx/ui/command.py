@@ -12,7 +12,7 @@ from contextlib import suppress
 from urllib.parse import urlencode
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import TEXT, Outcome, command, option, options, say
+from rabbit_chx.cli.command import TEXT, CommandResult, command, option, options, say
 from rabbit_chx.cli.inputs import VariableOptions, read_topology
 from rabbit_chx.errors import InputError
 from rabbit_chx.options import number, whole
@@ -68,7 +68,7 @@ def ui(
     ),
     broker: BrokerOptions = options(BrokerOptions, without=("no_record",)),
     variables: VariableOptions = options(VariableOptions),
-) -> Outcome:
+) -> CommandResult:
     """Show the hash exchanges in a browser: rings, shares of the keys and of the traffic, findings, consumers, and what a change
     would move.
 
@@ -117,7 +117,7 @@ def ui(
     )
     with listening, suppress(KeyboardInterrupt):  # the way to end it
         uvicorn.Server(config).run(sockets=[listening])
-    return Outcome()
+    return CommandResult()
 
 
 def _listen(host: str, port: int) -> socket.socket:

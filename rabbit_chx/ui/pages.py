@@ -111,7 +111,7 @@ def _row(name: str, vhost: VhostState, exchange: str) -> dict[str, Any]:
         "name": exchange,
         "vhost": name,
         "link": link_to(name, exchange),
-        "strip": strip if shown.map.beneath.buckets else None,
+        "strip": strip if shown.map.underlying.buckets else None,
         "colours": {each: number % 20 for number, each in enumerate(names)},
         "sentence": shown.sentence,
         "findings": [finding.kind for finding in vhost.check.findings if finding.exchange == exchange],
@@ -182,7 +182,9 @@ def exchange_page(state: BrokerState, vhost: str, name: str, asked: Question) ->
         raise InputError(off[0])
     if any(asked.keys):
         key_map = shown.map
-        learn = "" if key_map.has_key_destinations else learn_command({name: key_map}, shown.means) or ""
+        learn = (
+            "" if key_map.has_key_destinations else learn_command({name: key_map}, shown.ways_to_learn) or ""
+        )
         document, answers = _route(key_map, arguments, asked, learn)
         places = [(answer.key, answer.destination) for answer in answers]
         values |= {"routed": document, "places": places}
@@ -204,8 +206,8 @@ def _route(
     header = arguments.get("hash-header")
     _, type_ = parse_header_type(f"{header}:{asked.key_type}" if header and asked.key_type else header)
     hashing = Hashing(header, arguments.get("hash-property"), field_type=type_)
-    exchange = hashing.exchange(key_map.beneath)
-    ring_exchange = hashing.ring_exchange(key_map.beneath)
+    exchange = hashing.exchange(key_map.underlying)
+    ring_exchange = hashing.ring_exchange(key_map.underlying)
     answers = []
     for key in asked.keys:
         message = hashing.message(hashed_value(hashing, key))

@@ -120,7 +120,7 @@ class Seen(Generic[_T]):
         return time.monotonic() - self.read_at
 
 
-class SharedReading(Generic[_T]):
+class SharedValue(Generic[_T]):
     """The last value of a function, which is called again if somebody looks and the value is old.
 
     Args:

@@ -309,7 +309,7 @@ def _check_pushdown(options: ReadOptions) -> None:
             "option 'pushFilters' is 'keys', and a list of streams does not determine the stream of a key: pass superStream, or exchange "
             "with ring"
         )
-    if options.ring is not None and not options.ring.ground.is_known:
+    if options.ring is not None and not options.ring.order.is_known:
         raise InputError(
             "option 'ring' is a ring whose order is not known, so the stream of a key is not known: read it with a ring source"
         )

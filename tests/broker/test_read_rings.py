@@ -125,8 +125,8 @@ def test_one_ring_of_a_broker_is_that_of_its_topology_whatever_others_bind(shop:
             of_topology = broker.topology().rings[name]
             if of_topology.is_determined:
                 ring = broker.ring(name)
-                assert (ring.buckets, ring.ground) == (of_topology.buckets, of_topology.ground), name
+                assert (ring.buckets, ring.order) == (of_topology.buckets, of_topology.order), name
                 continue
-            with pytest.raises(UnknownOrderError, match=re.escape(of_topology.ground.doubt)) as caught:
+            with pytest.raises(UnknownOrderError, match=re.escape(of_topology.order.doubt)) as caught:
                 broker.ring(name)
             assert caught.value.members == of_topology.bindings, name

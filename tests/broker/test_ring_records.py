@@ -71,9 +71,9 @@ def test_one_exchange_and_its_vhost_tell_the_same_ring(
 
     def tell() -> None:
         whole = managed.topology().rings["x"]
-        if whole.ground.is_known:
+        if whole.order.is_known:
             alone = managed.ring("x")
-            assert (alone, alone.bindings, alone.ground) == (whole, whole.bindings, whole.ground)
+            assert (alone, alone.bindings, alone.order) == (whole, whole.bindings, whole.order)
         else:
             with pytest.raises(UnknownOrderError):
                 managed.ring("x")
@@ -166,10 +166,10 @@ def killed_at_each_operation(
             recorded = live.topology()
             for name, ring in recorded.rings.items():
                 seen[str(ring.provenance)] += 1
-                if ring.ground.is_certain:
+                if ring.order.is_certain:
                     assert (name, ring.buckets) == (name, read.rings[name].buckets)
                 else:
-                    assert "has not ended" in ring.ground.doubt, (name, ring.ground)
+                    assert "has not ended" in ring.order.doubt, (name, ring.order)
             again = plan(new, recorded)
             if again.changes:
                 assert again.checksum == reviewed.checksum, (str(reviewed.changes), str(again.changes))
@@ -207,7 +207,7 @@ def test_a_record_holds_only_on_the_broker_and_since_the_start_that_its_mark_sho
             assert told(broker) == {"x": True, "y": True}
             copy_vhost(api, "/", "copy")
         with Broker(f"{broker.url.rpartition('/')[0]}/copy", broker.management_url) as copied:
-            doubts = {name: ring.ground.doubt for name, ring in copied.topology().rings.items()}
+            doubts = {name: ring.order.doubt for name, ring in copied.topology().rings.items()}
         assert doubts["x"].endswith("it is of the vhost /, and this is copy")
         for way in WAYS:
             if way == "stop_app":
@@ -235,11 +235,11 @@ def test_a_record_holds_only_on_the_broker_and_since_the_start_that_its_mark_sho
             body={"pattern": "mark", "apply-to": "queues", "definition": {"max-length": 0}},
         )
         with Broker(broker.url, broker.management_url) as managed:
-            until(lambda: not managed.topology().rings["x"].ground.is_known, "the mark is empty")
+            until(lambda: not managed.topology().rings["x"].order.is_known, "the mark is empty")
             assert (
                 managed.topology()
                 .rings["x"]
-                .ground.doubt.endswith(
+                .order.doubt.endswith(
                     "is empty, because of policy short (max-length): it was imported, copied or purged"
                 )
             )

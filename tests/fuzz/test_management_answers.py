@@ -23,16 +23,16 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_release, read_topology
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.planning.plan import plan
-from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments
+from rabbit_chx.records.ring_records import RecordedStart, make_record, record_arguments
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import check
 from rabbit_chx.topology.objects import MARK, RingMember
 
 VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], {}, [{}], {"x": []})
 RING = HashRing.from_bindings([("q1", 1), (ExchangeRef("slot"), 2)], Release("4.3.6"))
-STAMP = Stamp("rabbit@one", "/", "a", "b")
+STAMP = RecordedStart("rabbit@one", "/", "a", "b")
 RECORD = record_arguments(
-    replace(make_record("orders", RING, starmap(RingMember, RING.bindings or ())), stamp=STAMP)
+    replace(make_record("orders", RING, starmap(RingMember, RING.bindings or ())), recorded_start=STAMP)
 )
 ANSWERS: Mapping[str, Any] = json.loads((ROOT / "tests/fuzz/management_answers.json").read_text())
 for exchange in (*ANSWERS["exchanges"], *ANSWERS["exchanges?page"]["items"]):

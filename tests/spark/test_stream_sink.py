@@ -268,7 +268,7 @@ def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> N
     with Broker(vhost.url, vhost.management_url) as broker:
         broker.declare("x", dict.fromkeys(STREAMS, 1), queue_arguments={"x-queue-type": "stream"})
         ring, is_on_khepri = broker.ring("x"), broker.release.store == "khepri"
-    assert ring.ground.is_certain or not is_on_khepri
+    assert ring.order.is_certain or not is_on_khepri
     amqp = ConnectionSettings.from_uri(vhost.url)
     options = {
         "url": vhost.stream_url, "exchange": "x", "managementUrl": str(vhost.management_url),
@@ -276,7 +276,7 @@ def test_a_recorded_ring_is_read(spark: SparkSession, vhost: RunningBroker) -> N
     }  # fmt: skip
     once = {**options, "delivery": "exactly-once", "appId": "load", "version": "1"}
     placed = place_for_streams(frame(spark, ROWS), ring)
-    if ring.ground.is_certain:
+    if ring.order.is_certain:
         spark_connector.register(spark)
         placed.write.format("rabbitmq").options(**once).mode("append").save()
         report = publish(placed, once)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, OrderKnowledge, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -163,4 +163,4 @@ class ModelBroker:
         self.bindings = {binding: None for binding in self.bindings if binding.destination != queue}
         for name, ring in self.rings.items():
             bindings = tuple(binding for binding in ring.bindings or () if binding[0] != queue)
-            self.rings[name] = HashRing(ring.buckets, self.release, Ground("replayed"), bindings)
+            self.rings[name] = HashRing(ring.buckets, self.release, OrderKnowledge("replayed"), bindings)

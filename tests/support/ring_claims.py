@@ -70,11 +70,11 @@ class Judge:
             with suppress(NotFoundError, UnknownOrderError):
                 alone = broker.ring(X)
                 assert told is not None
-                assert (alone, alone.bindings, alone.ground) == (told, told.bindings, told.ground)
+                assert (alone, alone.bindings, alone.order) == (told, told.bindings, told.order)
         if told is None:
             return None
         true = history.truth()
-        if not told.ground.is_known:
+        if not told.order.is_known:
             self.seen["not known"] += 1
             return None
         self.seen["certain"] += 1

@@ -12,7 +12,7 @@ from model_client import ModelClient
 from rabbit_chx.broker import declaring
 from rabbit_chx.broker.declaring import Declared, declare_exchange, make_wanted_ring
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import Destination, ExchangeRef, Ground, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, OrderKnowledge, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember, Topology
 from rabbit_chx.topology.objects import MARK
 
@@ -31,7 +31,7 @@ def holding(*ring: RingMember, buckets: list[Any] | None = None) -> ModelBroker:
     model = ModelBroker.holding(Topology((*exchanges,), (*queues,)), NEW)
     if buckets is not None:
         bindings = model.rings["x"].bindings
-        model.rings["x"] = HashRing(tuple(buckets), NEW, Ground("replayed"), bindings)
+        model.rings["x"] = HashRing(tuple(buckets), NEW, OrderKnowledge("replayed"), bindings)
     return model
 
 

@@ -15,7 +15,7 @@ from rabbit_chx.broker.exchange_report import (
     list_rings,
 )
 from rabbit_chx.checking.check import check
-from rabbit_chx.routing import Ground
+from rabbit_chx.routing import OrderKnowledge
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
 
 FILE = """
@@ -67,7 +67,7 @@ def test_an_exchange_before_one_whose_order_is_not_known_is_determined() -> None
         ExchangeDefinition("behind", "x-consistent-hash", ring=(RingMember("a", "1"), RingMember("b", "1"))),
     )
     live = live_of(Topology(exchanges, tuple(map(QueueDefinition, "abq"))))
-    guess = replace(live.rings["behind"], ground=Ground(None))
+    guess = replace(live.rings["behind"], order=OrderKnowledge(None))
     unsure = live.with_rings({"behind": guess})
     rows = list_report(["/"], tuple(list_rings("/", unsure, check(unsure))))
     assert [(one["exchange"], one["buckets"], one["determined"]) for one in rows.as_json()["exchanges"]] == [

@@ -13,7 +13,7 @@ import pytest
 from rabbit_chx.broker import live_exchange
 from rabbit_chx.broker.live_exchange import LiveExchange, read_ring
 from rabbit_chx.errors import InputError, MismatchError, NotDeterminedError, NotFoundError
-from rabbit_chx.records.ring_records import Stamp, make_record, record_arguments, record_name
+from rabbit_chx.records.ring_records import RecordedStart, make_record, record_arguments, record_name
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.plugin_objects import Shard, shard_names
@@ -151,8 +151,10 @@ def test_the_record_of_a_ring_is_read() -> None:
     api = Api(ORDERS)
     assert live(api).record is None
     ring = HashRing.from_bindings([("q2", 1), ("q1", 1)], RELEASE)
-    stamp = Stamp("rabbit@one", "v", "a", "b")
-    record = replace(make_record("orders", ring, starmap(RingMember, ring.bindings or ())), stamp=stamp)
+    recorded_start = RecordedStart("rabbit@one", "v", "a", "b")
+    record = replace(
+        make_record("orders", ring, starmap(RingMember, ring.bindings or ())), recorded_start=recorded_start
+    )
     api.own = [{"name": record_name("orders"), "arguments": record_arguments(record)}]
     assert live(api).record == record
 

@@ -19,7 +19,7 @@ from rabbit_chx.broker.applying import Permission
 from rabbit_chx.broker.live_exchange import read_ring
 from rabbit_chx.broker.reading import read_release
 from rabbit_chx.broker.recording import record_rings
-from rabbit_chx.records.ring_records import RingRecord, Stamp, make_record
+from rabbit_chx.records.ring_records import RecordedStart, RingRecord, make_record
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.objects import RingMember, is_own
 
@@ -102,9 +102,9 @@ def _do(step: str, site: Site, wanted: Topology, draw: st.DrawFn) -> None:
         record_rings(client.live().rings, client)
     elif step == "file" and "x" in model.rings:
         ring = model.rings["x"]
-        stamp = Stamp("rabbit@model", draw(st.sampled_from(["/", "other"])))
+        recorded_start = RecordedStart("rabbit@model", draw(st.sampled_from(["/", "other"])))
         site.file_records["x"] = replace(
-            make_record("x", ring, starmap(RingMember, ring.bindings or ())), stamp=stamp
+            make_record("x", ring, starmap(RingMember, ring.bindings or ())), recorded_start=recorded_start
         )
     elif step == "restart":
         _restart(site)
@@ -126,10 +126,10 @@ def test_one_exchange_and_its_vhost_tell_the_same_ring(site: Site) -> None:
     assert rings.keys() == {name for name in site.model.rings if not is_own(name)}
     for name, ring in rings.items():
         alone = read_ring(site.client(), name, read_release(site.client()))
-        assert (alone, alone.bindings, alone.ground, alone.end_known) == (
+        assert (alone, alone.bindings, alone.order, alone.end_known) == (
             ring,
             ring.bindings,
-            ring.ground,
+            ring.order,
             ring.end_known,
         )
 
@@ -144,5 +144,5 @@ def test_a_second_binding_that_differs_in_arguments_only_is_not_taken_away_in_an
     client.applied(plan(wanted, client.live()), Permission(1.0))
     site.model.bind(BindingDefinition("x", "q1", "1", {"by": "others"}))
     live = site.client().live()
-    assert live.rings["x"].ground.doubt.endswith("other software has bound q1=1 with arguments since")
+    assert live.rings["x"].order.doubt.endswith("other software has bound q1=1 with arguments since")
     assert "the order of x is unknown" in plan(wanted, live).refusals[0].message

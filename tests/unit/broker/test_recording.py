@@ -24,7 +24,7 @@ from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.recording import record_rings, why_not_resumable
 from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.records.ring_records import record_name
-from rabbit_chx.routing import Destination, Ground
+from rabbit_chx.routing import Destination, OrderKnowledge
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -107,7 +107,7 @@ class Site:
                 assert ring.buckets == self.model.rings[name].buckets, name
             else:
                 assert ring.provenance is None
-                self.doubts[name] = ring.ground.doubt
+                self.doubts[name] = ring.order.doubt
 
     def apply(self, wanted: Topology, client: ModelClient, permission: Permission = ALL) -> bool:
         """Apply, and return whether that was accepted and ended."""
@@ -183,7 +183,7 @@ def test_a_ring_of_unknown_order_is_made_anew_whatever_it_was(release: Release, 
         site = Site(ModelBroker.holding(UNKNOWN, release))
         bindings = site.model.rings["x"].bindings
         buckets = (*LEAVING[release], "c", "a", "b")
-        site.model.rings["x"] = HashRing(buckets, release, Ground("replayed"), bindings)
+        site.model.rings["x"] = HashRing(buckets, release, OrderKnowledge("replayed"), bindings)
         made = plan(wanted, site.client().live(), propose=False)
         assert [refusal.allow_with for refusal in made.refusals] == ["--allow moved=1"]
         assert made.refused(allow_moved=0.9999)
@@ -325,7 +325,7 @@ def test_a_record_holds_for_exactly_its_bindings(release: Release) -> None:
         site.client().perform(Operation("bind", again))
         assert ring_of(site).provenance == "recorded"
         change()
-        assert (ring_of(site).provenance, ring_of(site).ground.doubt.rpartition(": ")[2]) == (None, says)
+        assert (ring_of(site).provenance, ring_of(site).order.doubt.rpartition(": ")[2]) == (None, says)
     site = recorded_site(release, "b", "a=2", "c")
     site.model.unbind(BindingDefinition("x", "b", "1"))
     assert (ring_of(site).provenance, ring_of(site).buckets) == ("recorded", ("a", "a", "c"))
@@ -435,7 +435,7 @@ def test_a_mark_with_two_persistent_messages_proves_nothing() -> None:
     """A shovel has moved its messages, and made them persistent: they outlive a restart."""
     site = recorded_site(Release("3.10.8"), "b", "a")
     site.model.persistent = 2
-    assert ring_of(site).ground.doubt.endswith(
+    assert ring_of(site).order.doubt.endswith(
         "has 2 persistent messages, and one is its own: other programs publish to it, or moved them"
     )
     site.apply(ring_file("a", "b"), site.client())
@@ -468,7 +468,7 @@ def test_a_record_that_somebody_changed_is_ignored() -> None:
     record = site.model.exchanges[name]
     content = str(record.arguments["content"]).replace('"b"', '"c"')
     site.model.exchanges[name] = replace(record, arguments={**record.arguments, "content": content})
-    assert ring_of(site).ground.doubt == (
+    assert ring_of(site).order.doubt == (
         f"the record {name} is ignored: its digest does not match its contents: somebody changed it"
     )
 
@@ -480,7 +480,7 @@ def test_a_restart_on_mnesia_is_found_and_repaired_from_the_record() -> None:
     shuffled = HashRing.from_bindings([("a", 2), ("d", 1), ("c", 1), ("b", 1)], before.release)
     site.model.rings["x"] = replace(before, buckets=shuffled.buckets)
     site.model.mark_messages = 1
-    assert ring_of(site).ground.doubt.endswith(
+    assert ring_of(site).order.doubt.endswith(
         "the broker has restarted since, and a restart on Mnesia changes the order"
     )
     live = site.client(has_source=True).live()
@@ -557,9 +557,9 @@ def test_after_another_program_bound_meanwhile_the_apply_is_repeated() -> None:
     client = ModelClient(site.model, has_source=False, observe=change)
     with pytest.raises(errors.ApplyError, match="someone else binds too"):
         client.applied(plan(ring_file("c", "e"), client.live()), ALL)
-    assert "has not ended" in ring_of(site).ground.doubt
+    assert "has not ended" in ring_of(site).order.doubt
     site.model.unbind(foreign)
-    assert "has not ended" in ring_of(site).ground.doubt
+    assert "has not ended" in ring_of(site).order.doubt
     made = plan(ring_file("c", "e"), site.client().live())
     assert made.resumes
     assert site.apply(ring_file("c", "e"), site.client())
@@ -608,7 +608,7 @@ def test_a_binding_that_the_broker_does_not_list_is_not_one_that_was_removed(*, 
     live = replace(live, exchanges=(*live.exchanges, alerts[0]))
     ring = ring_file("a", "b", "c")
     wanted = replace(ring, exchanges=(*ring.exchanges, alerts[0]), bindings=alerts[1:])
-    assert has_source or live.rings["x"].ground.doubt.endswith(
+    assert has_source or live.rings["x"].order.doubt.endswith(
         "the broker lists no bindings of c, whose node is down"
     )
 
@@ -669,7 +669,7 @@ def test_a_mark_that_loses_its_messages_is_named_with_the_policy() -> None:
     site = recorded_site(NEWEST, "b", "a")
     site.model.policies["short"] = PolicyDefinition("short", "mark", "queues", {"message-ttl": 5})
     site.model.mark_messages = 0
-    assert "because of policy short (message-ttl): " in ring_of(site).ground.doubt
+    assert "because of policy short (message-ttl): " in ring_of(site).order.doubt
 
 
 def test_where_the_mark_loses_its_messages_a_plan_is_applied_without_records() -> None:
@@ -797,7 +797,7 @@ def test_after_a_refusal_a_ring_is_known_unless_some_of_its_steps_are_done(
     made = plan(wanted, client.live())
     with pytest.raises(errors.RabbitChxError, match="the permission is missing"):
         client.applied(made, ALL)
-    assert (ring_of(site).buckets if ring_of(site).ground.is_certain else None) == ring
+    assert (ring_of(site).buckets if ring_of(site).order.is_certain else None) == ring
     site.compare()
     is_asked[0] = False
     assert plan(wanted, site.client().live()).checksum == made.checksum

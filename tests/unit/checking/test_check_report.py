@@ -16,7 +16,7 @@ from rabbit_chx.analysis.findings import CHECK_KINDS, USAGE_KINDS
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.rendering.document import Document
 from rabbit_chx.rendering.output import metrics_text
-from rabbit_chx.routing import ExchangeRef, Ground, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, OrderKnowledge
 from rabbit_chx.topology import TopologyCheck
 
 NAME = 'or"ders\\\n'
@@ -94,7 +94,7 @@ def test_more_findings_than_are_shown_are_counted_one_by_one() -> None:
 
 def test_no_findings_says_what_was_checked_and_what_was_not(stored: Stored) -> None:
     ring = HashRing.from_buckets(["q1", "q2", "q2"])
-    rings = {"orders": ring, "events": replace(ring, ground=Ground("recorded"))}
+    rings = {"orders": ring, "events": replace(ring, order=OrderKnowledge("recorded"))}
     check = TopologyCheck(
         (), ("orders", "events"), rings=rings, unordered={"orders": "no file to compare it with"}
     )

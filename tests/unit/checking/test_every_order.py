@@ -14,7 +14,7 @@ from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.report_parts import compare_report
 from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.errors import EmptyRingError, UnknownOrderError
-from rabbit_chx.records.live_rings import Means
+from rabbit_chx.records.live_rings import WaysToLearn
 from rabbit_chx.rendering.document import Facts
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 from rabbit_chx.routing.bindings import LISTED_CONDITION
@@ -129,7 +129,7 @@ def test_what_is_said_of_an_unknown_order_stands_on_the_condition_that_lists_sho
         return
     assert left.shares()["q0"] != pytest.approx(unknown.shares()["q0"], abs=0.001)
     assert unknown.condition == json.loads(unknown.to_json())["condition"] == LISTED_CONDITION
-    assert ("shares", LISTED_CONDITION) in exchange_facts("x", "/", {}, unknown, Means())
+    assert ("shares", LISTED_CONDITION) in exchange_facts("x", "/", {}, unknown, WaysToLearn())
     assert listed.condition is None
 
 

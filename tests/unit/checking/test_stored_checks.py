@@ -15,7 +15,7 @@ from stored_scenarios import Scenario, read_scenarios, stored_sections, write_se
 
 from rabbit_chx.analysis.findings import CHECK_KINDS
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.routing import Ground, HashRing
+from rabbit_chx.routing import HashRing, OrderKnowledge
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check
 
@@ -80,9 +80,9 @@ def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyP
     assert found.unroutable == {"orders": 0.0}
 
 
-@pytest.mark.parametrize("ground", [Ground(None), Ground("replayed"), None])
-def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(ground: Ground | None) -> None:
-    rings = {} if ground is None else {"orders": replace(ORDERS.rings["orders"], ground=ground)}
+@pytest.mark.parametrize("ground", [OrderKnowledge(None), OrderKnowledge("replayed"), None])
+def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(order: OrderKnowledge | None) -> None:
+    rings = {} if order is None else {"orders": replace(ORDERS.rings["orders"], order=order)}
     unread = as_live(ORDERS, rings=rings)
     for wanted in (WANTED, None):
         found = check(unread, wanted)
@@ -100,7 +100,7 @@ def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(ground: Grou
 def bound_only_to(*queues: str) -> LiveTopology:
     """Return the exchange with these bindings, whose order is not known."""
     declared = replace(ORDERS.exchanges[0], ring=tuple(RingMember(queue) for queue in queues))
-    ring = replace(HashRing.from_bindings([(queue, 1) for queue in queues]), ground=Ground(None))
+    ring = replace(HashRing.from_bindings([(queue, 1) for queue in queues]), order=OrderKnowledge(None))
     return as_live(ORDERS, exchanges=(declared,), rings={"orders": ring})
 
 

@@ -18,7 +18,7 @@ from rabbit_chx.cli.broker_options import (
     _broker,
     found_hint,
 )
-from rabbit_chx.cli.command import Outcome, command, options
+from rabbit_chx.cli.command import CommandResult, command, options
 from rabbit_chx.errors import InputError, NotFoundError
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
@@ -35,9 +35,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         found: list[BrokerAddresses] = []
 
         @command(example="it")
-        def it(*, broker: BrokerOptions = options(BrokerOptions)) -> Outcome:
+        def it(*, broker: BrokerOptions = options(BrokerOptions)) -> CommandResult:
             found.append(broker.live())
-            return Outcome()
+            return CommandResult()
 
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

@@ -13,7 +13,7 @@ import pytest
 from stream_group_world import GROUP, TIMING, URL, GroupWorld
 
 from rabbit_chx import errors
-from rabbit_chx.consuming.stream_channels import Feed, StreamChannel, StreamReading
+from rabbit_chx.consuming.stream_channels import GroupStreams, StreamChannel, SubscribedStream
 from rabbit_chx.consuming.stream_group import StreamGroupConnection
 from rabbit_chx.streams.ends import ChunkFinder, LogEnd
 from rabbit_chx.streams.frames import Code, Key
@@ -281,7 +281,7 @@ async def test_a_subscription_that_is_lost_before_anybody_listens_is_told_and_on
 ) -> None:
     heard: list[errors.RabbitChxError | None] = []
     began = world.threads.now
-    channel = StreamChannel(StreamReading(settings_of(URL), GROUP), "s", lambda _: None, lambda: None, 2.0)
+    channel = StreamChannel(GroupStreams(settings_of(URL), GROUP), "s", lambda _: None, lambda: None, 2.0)
     await channel.subscribed
     assert world.threads.now >= began + 2.0, "the pause before it subscribes"
     if is_abandoned:
@@ -300,7 +300,7 @@ async def test_few_large_chunks_are_read_ahead(world: GroupWorld) -> None:
         world.node.publish("s", 60_000)  # 1.4 MB
     delivered = world.node.delivered = Mock(side_effect=lambda chunk: chunk)
     rows = 0
-    with closing(Feed(StreamReading(settings_of(URL), GROUP), "s", 0, {})) as feed:
+    with closing(SubscribedStream(GroupStreams(settings_of(URL), GROUP), "s", 0, {})) as feed:
         while rows < 20 * 60_000:
             feed.poll(1.0)
             ahead = delivered.call_count - rows // 60_000
@@ -315,7 +315,7 @@ async def test_a_chunk_of_half_the_bound_is_followed_by_the_next_one_only_at_a_w
 ) -> None:
     for _ in range(2):
         world.node.publish("s", 1, size=5 << 20)
-    with closing(Feed(StreamReading(settings_of(URL), GROUP), "s", 0, {})) as feed:
+    with closing(SubscribedStream(GroupStreams(settings_of(URL), GROUP), "s", 0, {})) as feed:
         arrived = []
         for wait_s in (1.0, 0.0, 0.0, 1.0):
             feed.poll(wait_s)
@@ -327,7 +327,7 @@ async def test_rows_that_are_missing_behind_a_first_chunk_are_an_error(world: Gr
     for _ in range(3):
         world.node.publish("s", 2)
     del world.node.logs["s"].chunks[1]
-    with closing(Feed(StreamReading(settings_of(URL), GROUP), "s", "first", {})) as feed:
+    with closing(SubscribedStream(GroupStreams(settings_of(URL), GROUP), "s", "first", {})) as feed:
         feed.poll(1.0)
         assert feed.batch() is not None
         feed.poll(1.0)
@@ -341,7 +341,7 @@ async def test_rows_that_are_missing_behind_a_first_chunk_are_an_error(world: Gr
 @asynccontextmanager
 async def connected() -> AsyncIterator[StreamGroupConnection]:
     """The connections of a member, with a patience of 5 s while nothing is subscribed."""
-    connection = await StreamGroupConnection.open(StreamReading(settings_of(URL), GROUP), 5.0)
+    connection = await StreamGroupConnection.open(GroupStreams(settings_of(URL), GROUP), 5.0)
     yield connection
     await connection.close()
 

@@ -33,7 +33,7 @@ from rabbit_chx import ConsumerGroup, StreamGroup, errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.consuming import GroupReading, GroupTiming
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.stream_channels import Feed, StreamBatch, StreamReading
+from rabbit_chx.consuming.stream_channels import GroupStreams, StreamBatch, SubscribedStream
 
 STORIES = Path(__file__).with_name("group_refusals.txt")
 URL = "rabbitmq-stream://user:secret-word@host:5552/v"
@@ -56,7 +56,7 @@ def test_the_hooks_of_a_consumer_group_are_async() -> None:
             ConsumerGroup("amqp://host", ["q"], **cast("Any", {name: print}))
 
 
-def batches_of(feed: Feed, last: int) -> list[list[Any]]:
+def batches_of(feed: SubscribedStream, last: int) -> list[list[Any]]:
     """The offsets of each batch, up to this offset."""
     found: list[list[Any]] = []
     with closing(feed):
@@ -67,9 +67,9 @@ def batches_of(feed: Feed, last: int) -> list[list[Any]]:
     return found
 
 
-def rows_of(reading: StreamReading) -> list[Any]:
+def rows_of(reading: GroupStreams) -> list[Any]:
     """The offsets of the stream `s`, which has 80."""
-    return [row for batch in batches_of(Feed(reading, "s", 0, {}), 79) for row in batch]
+    return [row for batch in batches_of(SubscribedStream(reading, "s", 0, {}), 79) for row in batch]
 
 
 def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
@@ -81,7 +81,7 @@ def test_a_damaged_chunk_is_read_again_from_another_replica() -> None:
             return chunk[:-1] + bytes([chunk[-1] ^ 1]) if chunk == damaged else chunk
 
         replica.delivered = damage
-        reading = StreamReading(deque([leader.settings]), "billing")
+        reading = GroupStreams(deque([leader.settings]), "billing")
         with pytest.raises(
             errors.ConnectionLostError, match=f"offset 50 is damaged.*read 1 times: .*{replica.port}"
         ):
@@ -99,15 +99,15 @@ def test_a_batch_is_bounded_in_bytes_of_its_unpacked_rows() -> None:
     row = b"\0Su\xb0" + (6 << 20).to_bytes(4) + bytes(6 << 20)
     packed = [sub_entry([row], 1, gzip.compress(entry(row), 1)) for _ in range(7)]
     with ListeningNode([chunk_bytes(packed, records=7)]) as node:
-        reading = StreamReading(deque([node.settings]), "billing")
-        sizes = [len(batch) for batch in batches_of(Feed(reading, "s", 0, {}), 6)]
+        reading = GroupStreams(deque([node.settings]), "billing")
+        sizes = [len(batch) for batch in batches_of(SubscribedStream(reading, "s", 0, {}), 6)]
     assert sizes == [2, 2, 2, 1]
 
 
 def test_a_node_that_does_not_answer_is_asked_last_from_then_on() -> None:
     with ListeningNode(chunks_of(1)) as node, socket.create_server((HOST, 0)) as silent:
         dead = replace(node.settings, port=silent.getsockname()[1], connection_timeout_s=0.3)
-        reading = StreamReading(deque([dead, node.settings]), "billing")
+        reading = GroupStreams(deque([dead, node.settings]), "billing")
         for connect in (reading.open_any, lambda: reading.open("s")):
             reading.settings = deque([dead, node.settings])
             connect().close()

@@ -17,9 +17,9 @@ from rabbit_chx.publishing.batches import ClientRouting
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     ExchangeRef,
-    Ground,
     HashRing,
     ModulusHashExchange,
+    OrderKnowledge,
     SlotTable,
 )
 
@@ -215,7 +215,7 @@ def test_a_change_of_a_modulus_exchange_is_described() -> None:
 
 
 def test_the_condition_of_a_recorded_ring_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    recorded = replace(RING, ground=Ground("recorded"))
+    recorded = replace(RING, order=OrderKnowledge("recorded"))
     routing = ClientRouting("orders", recorded)
     routing.compare(recorded)
     ClientRouting("orders", RING)

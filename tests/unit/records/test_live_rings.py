@@ -54,7 +54,7 @@ def test_a_ring_of_one_member_is_not_known_by_its_binding(version: str) -> None:
     assert changed.buckets != ("a", "a")
 
     sole = ExchangeDefinition("x", "x-consistent-hash", ring=(A,))
-    listed = replace(HashRing.from_bindings([("a", 2)], release), ground=UNORDERED)
+    listed = replace(HashRing.from_bindings([("a", 2)], release), order=UNORDERED)
     there = LiveTopology((sole,), release=release).with_rings({"x": listed})
     assert check(there).not_determined
     assert plan(Topology((sole,)), there).refusals

@@ -14,7 +14,13 @@ from rabbit_chx import HashRing, Release
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.records import ring_records
 from rabbit_chx.records.live_rings import Evidence
-from rabbit_chx.records.ring_records import Mark, RingRecord, Stamp, make_record, ring_by_record
+from rabbit_chx.records.ring_records import (
+    RecordedStart,
+    RestartMark,
+    RingRecord,
+    make_record,
+    ring_by_record,
+)
 from rabbit_chx.routing.bindings import UNORDERED
 from rabbit_chx.topology import LiveTopology, RingMember, Topology, plan
 from rabbit_chx.topology.model import BrokerFacts
@@ -26,7 +32,9 @@ RELEASES = (NEWEST, Release("4.0.5", store="khepri"))
 MEMBERS = (("a", "1"), ("a", "2"), ("b", "1"), ("c", "2"))
 OTHERS = (*MEMBERS, ("d", "1"), ("d", "2"), ("b", "2"))
 NODES = dict.fromkeys(("a", "b", "c", "d", "e", MARK), frozenset({"rabbit@one"}))
-HERE = Mark(Stamp("rabbit@one", "/", "m", "s", nodes=("one",)), 2, nodes=NODES, cluster=frozenset({"one"}))
+HERE = RestartMark(
+    RecordedStart("rabbit@one", "/", "m", "s", nodes=("one",)), 2, nodes=NODES, cluster=frozenset({"one"})
+)
 BOUND = "a=1 b=2 c=1"
 
 
@@ -41,7 +49,9 @@ def test_whatever_others_bind_a_record_holds_for_its_own_bindings_and_what_is_le
     determined = others = 0
     for members in (each for count in range(4) for each in permutations(MEMBERS, count)):
         ring = HashRing.from_bindings(members, release)
-        record = replace(make_record("x", ring, starmap(RingMember, members)), stamp=HERE.stamp)
+        record = replace(
+            make_record("x", ring, starmap(RingMember, members)), recorded_start=HERE.recorded_start
+        )
         reached, left = {ring}, {ring}
         for _ in range(3):
             left |= {before.unbind(*binding) for before in left for binding in before.bindings or ()}
@@ -55,12 +65,12 @@ def test_whatever_others_bind_a_record_holds_for_its_own_bindings_and_what_is_le
             }
         for after in reached:
             bound = list(starmap(RingMember, after.bindings or ()))
-            found = ring_by_record(record, replace(after, ground=UNORDERED), bound, HERE)
+            found = ring_by_record(record, replace(after, order=UNORDERED), bound, HERE)
             gone = {*members} - {*(after.bindings or ())}
             destinations = [destination for destination, _ in members]
             is_single = all(destinations.count(destination) == 1 for destination, _ in gone)
             is_left = is_single and {*(after.bindings or ())} <= {*members}
-            assert found.ground.is_certain is is_left
+            assert found.order.is_certain is is_left
             assert after not in left or not is_left or found.buckets == after.buckets
             determined, others = determined + is_left, others + (not is_left)
     assert determined < others
@@ -77,7 +87,7 @@ def test_a_record_proves_a_ring_or_nothing(given: str, told: str) -> None:
     now = release_of(case["now"]) if "now" in case else record.ring.release
     ring = ring_by_record(record, HashRing((), now, UNORDERED), bound, mark)
     buckets = " ".join("?" if place is None else str(place) for place in ring.buckets)
-    found = ring.ground.doubt.removeprefix("the record of T by W does not determine it: ") or buckets
+    found = ring.order.doubt.removeprefix("the record of T by W does not determine it: ") or buckets
     assert found == told
 
 
@@ -90,17 +100,19 @@ def record_of(case: Mapping[str, str]) -> RingRecord:
     names = {"cluster": "rabbit@one", "vhost": "/", "identity": "m", "start": "s", "node": "rabbit@one"}
     cluster, vhost, identity, start, node = (none_or(case.get(name, value)) for name, value in names.items())
     nodes = tuple(case.get("nodes-then", "rabbit@one").replace("-", "").split())
-    stamp = Stamp(cluster, vhost, identity, start, node, nodes)
-    return make_record("x", ring, members, written="T", writer="W", stamp=stamp)
+    recorded_start = RecordedStart(cluster, vhost, identity, start, node, nodes)
+    return make_record("x", ring, members, written="T", writer="W", recorded_start=recorded_start)
 
 
-def mark_of(case: Mapping[str, str]) -> Mark:
-    stamp = Stamp("rabbit@one", "/", none_or(case.get("mark", "m")), "s", case.get("home", "rabbit@one"))
+def mark_of(case: Mapping[str, str]) -> RestartMark:
+    recorded_start = RecordedStart(
+        "rabbit@one", "/", none_or(case.get("mark", "m")), "s", case.get("home", "rabbit@one")
+    )
     messages = none_or(case.get("messages", "2"))
     given = dict(entry.partition("=")[::2] for entry in case.get("nodes", "").split())
     nodes = {name: given.get(name, "rabbit@one") for name in NODES}
-    return Mark(
-        stamp,
+    return RestartMark(
+        recorded_start,
         None if messages is None else int(messages),
         RabbitChxError(case["doubt"]) if "doubt" in case else None,
         case.get("policies", ""),
@@ -131,7 +143,9 @@ def test_a_large_record_is_compressed_and_read_again() -> None:
     members = [RingMember(f"orders.partition.{n:05}", "1", {"n": n}) for n in range(1_000)]
     members += [RingMember(f"orders.partition.{n:05}") for n in range(3_000)]
     ring = HashRing.from_bindings([*dict.fromkeys(member.binding for member in members)], NEWEST)
-    record = make_record("x" * 250, ring, members, written="now", writer="me", stamp=HERE.stamp)
+    record = make_record(
+        "x" * 250, ring, members, written="now", writer="me", recorded_start=HERE.recorded_start
+    )
     record = replace(record, number=7)
     arguments = ring_records.record_arguments(record)
     assert arguments is not None
@@ -186,11 +200,11 @@ BEFORE, AFTER = (datetime.fromisoformat(f"2026-11-30T{hour}:00:00Z").timestamp()
     ],
 )
 def test_a_plan_warns_of_what_may_have_left_buckets(
-    mark: Mark, starts: dict[str, float | None], why: str
+    mark: RestartMark, starts: dict[str, float | None], why: str
 ) -> None:
     ring = HashRing.from_bindings([("b", "3"), ("a", "3")], NEWEST)
     members = (RingMember("b", "3"), RingMember("a", "3"))
-    record = make_record("x", ring, members, written=WRITTEN, stamp=HERE.stamp)
+    record = make_record("x", ring, members, written=WRITTEN, recorded_start=HERE.recorded_start)
     assert ring_records.why_suspect(record, mark, starts) == why
     exchange = ExchangeDefinition("x", "x-consistent-hash", ring=members)
     queues = tuple(QueueDefinition(name) for name in "abc")

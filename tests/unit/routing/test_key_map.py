@@ -20,9 +20,9 @@ from rabbit_chx.errors import InputError, NotDeterminedError, RowError
 from rabbit_chx.routing import (
     ConsistentHashExchange,
     ExchangeRef,
-    Ground,
     HashRing,
     ModulusHashExchange,
+    OrderKnowledge,
     Provenance,
     Release,
     SlotTable,
@@ -155,13 +155,13 @@ def test_a_map_is_the_value_of_its_buckets_hash_ground_and_slots(
 ) -> None:
     made, other = make(["a", "b", "c", "b"]), make(["c", "b"])
     slots = None if made.slots is None else {slot: made.queue_of(slot) for slot in made.slots}
-    value = KeyMap(made.beneath.buckets, made.hashing, made.ground, slots)  # type: ignore[arg-type]
+    value = KeyMap(made.underlying.buckets, made.hashing, made.order, slots)  # type: ignore[arg-type]
     names = ("kind", "buckets", "destinations", "bucket_count", "slots", "provenance", "index_of_bucket")
     for name in names:
         assert getattr(value, name) == getattr(made, name)
     assert list(map(value.destination_for, _KEYS)) == list(map(made.destination_for, _KEYS))
     assert value.indices(_KEYS).tolist() == made.indices(_KEYS).tolist()
-    assert value == KeyMap(made.beneath.buckets, made.hashing, Ground(None), slots)  # type: ignore[arg-type]
+    assert value == KeyMap(made.underlying.buckets, made.hashing, OrderKnowledge(None), slots)  # type: ignore[arg-type]
     if make is not by_key:
         assert (value.shares(), value.share_moved(made)) == (made.shares(), 0)
         assert value.flows(other) == made.flows(other)
@@ -201,12 +201,12 @@ def test_the_map_of_the_broker_has_the_release_and_ground_and_none_beneath(
     make: Callable[[list[str]], KeyMap],
 ) -> None:
     key_map = make(["a", "b", "d"])
-    beneath = key_map.beneath
-    assert beneath.beneath is beneath
-    assert (beneath.release, beneath.ground) == (key_map.release, key_map.ground)
-    assert beneath.hashing.exchange_type == key_map.hashing.exchange_type
+    underlying = key_map.underlying
+    assert underlying.underlying is underlying
+    assert (underlying.release, underlying.order) == (key_map.release, key_map.order)
+    assert underlying.hashing.exchange_type == key_map.hashing.exchange_type
     # Only where destinations can change without the map of the broker, there is a map beneath.
-    assert (beneath is not key_map) == (key_map.slots is not None)
+    assert (underlying is not key_map) == (key_map.slots is not None)
 
 
 @makers
@@ -317,11 +317,11 @@ def test_a_change_of_a_map_that_was_read_is_replayed_and_a_guess_stays_one(befor
     bindings = [("a", 1), ("b", 1)]
     after = None if before is None else "replayed"
     for key_map in (
-        replace(HashRing.from_bindings(bindings), ground=Ground(before)),
+        replace(HashRing.from_bindings(bindings), order=OrderKnowledge(before)),
         ModulusHashExchange("x", bindings, provenance=before),
         SuperStream(["a", "b"], name="s", provenance=before),
     ):
-        assert key_map.provenance == key_map.ground.origin == before
+        assert key_map.provenance == key_map.order.origin == before
         assert key_map.bind("c", "2").provenance == key_map.unbind("a").provenance == after
 
 

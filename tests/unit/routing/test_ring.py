@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.routing import ExchangeRef, Ground, HashRing, ModulusHashExchange, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, OrderKnowledge, Release
 from rabbit_chx.routing.bindings import PROVENANCES
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
@@ -102,8 +102,8 @@ def test_bind_one_by_one_is_from_bindings(pairs: list[Any], release: Release, na
 
 
 grounds = st.one_of(
-    st.builds(Ground, st.sampled_from(PROVENANCES)),
-    st.builds(Ground, st.none(), st.text(max_size=9)),
+    st.builds(OrderKnowledge, st.sampled_from(PROVENANCES)),
+    st.builds(OrderKnowledge, st.none(), st.text(max_size=9)),
 )
 
 
@@ -118,7 +118,7 @@ def test_json_has_the_documented_shape() -> None:
         "buckets": ["q1", {"exchange": "slot-7"}, None],
         "bindings": None,
     }
-    guess = replace(ring, ground=Ground(None, "two orders fit"))
+    guess = replace(ring, order=OrderKnowledge(None, "two orders fit"))
     whole = json.loads(guess.to_json())
     assert (whole["provenance"], whole["doubt"]) == (None, "two orders fit")
     assert guess.summary()["doubt"] == "two orders fit"
@@ -126,20 +126,20 @@ def test_json_has_the_documented_shape() -> None:
 
 @settings(deadline=None)
 @given(bindings, releases, grounds)
-def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, ground: Ground) -> None:
-    if ground.is_known:
-        ring = replace(HashRing.from_bindings(pairs, release), ground=ground)
+def test_json_and_pickle_keep_a_ring_whole(pairs: list[Any], release: Release, order: OrderKnowledge) -> None:
+    if order.is_known:
+        ring = replace(HashRing.from_bindings(pairs, release), order=order)
     else:
-        ring = HashRing.unordered(pairs, release, ground.doubt)
+        ring = HashRing.unordered(pairs, release, order.doubt)
     written = HashRing.from_json(ring.to_json())
     pickled = pickle.loads(pickle.dumps(ring))  # noqa: S301
     assert sorted(map(str, written.bindings or ())) == sorted(map(str, ring.bindings or ()))
     # An order that is not known is not written.
-    for copy in (written, pickled) if ground.is_known else (pickled,):
+    for copy in (written, pickled) if order.is_known else (pickled,):
         assert copy == ring
         assert copy.bindings == ring.bindings
     for copy in (written, pickled):
-        assert copy.ground == ring.ground
+        assert copy.order == ring.order
         assert copy.release == ring.release
         assert copy.release.store_known == ring.release.store_known
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing import ExchangeRef, Ground, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, OrderKnowledge, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 
 APPENDS = Release("3.10.5")
@@ -85,7 +85,7 @@ NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
     (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
     (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: pass"),
     (HashRing.from_bindings([]), ("b",), "'b' is not bound: pass"),
-    (HashRing(("a", "b"), NEWEST_COMPARED, Ground(None), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
+    (HashRing(("a", "b"), NEWEST_COMPARED, OrderKnowledge(None), (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
 ]  # fmt: skip
 
 
@@ -111,8 +111,8 @@ def test_interleaved_duplicates_take_others_with_them() -> None:
 
 @pytest.mark.parametrize("release", [NEWEST_COMPARED, APPENDS])
 def test_a_doubt_survives_each_change(release: Release) -> None:
-    doubt = Ground(None, "two orders fit")
-    ring = replace(HashRing.from_bindings([("a", 1), ("b", 2)], NEWEST_COMPARED), ground=doubt)
+    doubt = OrderKnowledge(None, "two orders fit")
+    ring = replace(HashRing.from_bindings([("a", 1), ("b", 2)], NEWEST_COMPARED), order=doubt)
     for after in (
         ring.bind("c", 1),
         ring.unbind("a"),
@@ -122,24 +122,24 @@ def test_a_doubt_survives_each_change(release: Release) -> None:
         ring.with_release(release),
         HashRing.from_json(ring.bind("c", 1).to_json()),
     ):
-        assert after.ground == doubt
+        assert after.order == doubt
     assert str(doubt) == "of an unknown order (two orders fit)"
 
 
 def test_a_guess_has_its_reason() -> None:
     read = HashRing.from_buckets(["a"], APPENDS)
-    assert read.bind("b", 1).ground == Ground(
+    assert read.bind("b", 1).order == OrderKnowledge(
         None, "an earlier unbind on RabbitMQ 3.10.5 may have left holes behind its last bucket"
     )
     moved = read.with_release(NEWEST_COMPARED)
     assert (moved.release, moved.buckets) == (NEWEST_COMPARED, read.buckets)
-    assert moved.ground == Ground("replayed")
+    assert moved.order == OrderKnowledge("replayed")
     kept = HashRing.from_buckets(["a"], NEWEST_COMPARED)
     assert kept.restarted().buckets == kept.buckets
-    assert kept.restarted().ground == Ground(None, "its bindings are not known")
+    assert kept.restarted().order == OrderKnowledge(None, "its bindings are not known")
     unknown = HashRing.from_bindings([("a", 1)], Release("4.0.5"))
-    assert unknown.restarted().ground == Ground(None, "the store of the broker is not known")
+    assert unknown.restarted().order == OrderKnowledge(None, "the store of the broker is not known")
     with pytest.raises(InputError, match="is read and has a doubt"):
-        Ground("read", "two orders fit")
+        OrderKnowledge("read", "two orders fit")
     with pytest.raises(InputError, match="the provenance is 'heard'"):
-        Ground("heard")  # type: ignore[arg-type]
+        OrderKnowledge("heard")  # type: ignore[arg-type]

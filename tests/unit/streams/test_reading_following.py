@@ -14,7 +14,7 @@ from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams import ReadLimits, StreamReader
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.options import ReaderOptions
-from rabbit_chx.streams.reading import FollowingReading
+from rabbit_chx.streams.reading import FollowingChunkReader
 
 
 def cluster(chunks: int) -> tuple[StreamNode, StreamNode]:
@@ -110,7 +110,9 @@ def test_an_empty_leader_of_an_old_broker_may_be_a_new_one(
 )
 def test_the_waits_of_a_batch(found: tuple[bool, ...], has_more: bool) -> None:  # noqa: FBT001
     limits, left = ReadLimits(max_wait_s=1.0), list(found)
-    reading: Any = FollowingReading(ReaderOptions("rabbitmq-stream://host", "s", end="never", limits=limits))
+    reading: Any = FollowingChunkReader(
+        ReaderOptions("rabbitmq-stream://host", "s", end="never", limits=limits)
+    )
 
     def receive(_: object, wait_s: float) -> bool:
         clock.sleep(wait_s)

@@ -17,7 +17,7 @@ from topologies import topologies
 
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing.bindings import UNORDERED, Ground
+from rabbit_chx.routing.bindings import UNORDERED, OrderKnowledge
 from rabbit_chx.topology import (
     ExchangeDefinition,
     LiveTopology,
@@ -161,7 +161,7 @@ def test_an_assumed_ring_stays_assumed_among_the_objects() -> None:
     live = hashing("a", "b").with_rings({"orders": HashRing.from_buckets(["b", "a"])})
     assert not live.as_wanted().is_unordered("orders")
     assert live.as_wanted().ring("orders").provenance == "replayed"
-    guessed = replace(live, rings={"orders": replace(live.rings["orders"], ground=Ground(None))})
+    guessed = replace(live, rings={"orders": replace(live.rings["orders"], order=OrderKnowledge(None))})
     assert guessed.as_wanted().is_unordered("orders")
     assert guessed.as_wanted().ring("orders").provenance is None
     assert plan(guessed.as_wanted(), live).changes == ()
@@ -190,6 +190,6 @@ def test_a_weight_that_the_file_s_release_refuses_is_that_of_the_release_that_is
 def test_the_objects_of_a_broker_keep_the_slots_of_an_assumed_ring() -> None:
     text = '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\nslots = 8\nmembers = [{ queue = "a" }]\n[[queues]]\nname = "a"\n'
     live = LiveTopology.of_file(Topology.from_toml(text))
-    assumed = replace(live, rings={"x": replace(live.ring("x"), ground=UNORDERED)})
+    assumed = replace(live, rings={"x": replace(live.ring("x"), order=UNORDERED)})
     assert assumed.as_wanted().ring("x").bucket_count == 8
     assert assumed.as_wanted().slots("x").owners

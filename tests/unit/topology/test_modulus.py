@@ -37,7 +37,7 @@ def test_the_order_of_partitions_is_known_only_if_each_binding_has_its_number(
     ]
     read = modulo_map_of(EXCHANGE, bound, Release("4.3.6"), "read")
     assert isinstance(read, SuperStream)
-    assert read.ground.origin == provenance
+    assert read.order.origin == provenance
     assert modulo_map_of(EXCHANGE, bound, Release("4.3.6")) == read, "that of a file is as the file says"
 
 

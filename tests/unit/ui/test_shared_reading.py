@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.ui.state import SharedReading
+from rabbit_chx.ui.state import SharedValue
 
 
 def test_many_viewers_are_one_reading() -> None:
@@ -20,7 +20,7 @@ def test_many_viewers_are_one_reading() -> None:
         time.sleep(0.05)
         return len(calls)
 
-    shared = SharedReading(read, every_s=60)
+    shared = SharedValue(read, every_s=60)
     with ThreadPoolExecutor(8) as viewers:
         seen = list(viewers.map(lambda _: shared.look().value, range(40)))
     assert (set(seen), len(calls)) == ({1}, 1)
@@ -28,7 +28,7 @@ def test_many_viewers_are_one_reading() -> None:
 
 def test_a_value_is_read_again_when_somebody_looks_and_it_is_old() -> None:
     values = iter(range(10))
-    shared = SharedReading(lambda: next(values), every_s=0.05)
+    shared = SharedValue(lambda: next(values), every_s=0.05)
     assert shared.look().value == 0
     assert shared.look().value == 0
     time.sleep(0.3)
@@ -44,14 +44,14 @@ def test_an_error_keeps_the_last_value_and_its_age() -> None:
             raise answer
         return answer
 
-    shared = SharedReading(read, every_s=0)
+    shared = SharedValue(read, every_s=0)
     assert (shared.look().value, shared.look().error) == (7, "it does not answer")
     assert shared.look().value == 7
 
 
 def test_a_broker_that_never_answered_is_an_error_after_a_bounded_wait() -> None:
     gate = threading.Event()
-    shared = SharedReading(gate.wait, every_s=0, first_s=0.1)
+    shared = SharedValue(gate.wait, every_s=0, first_s=0.1)
     began = time.monotonic()
     assert shared.look().error == "the broker has not answered for 0.1 s"
     assert time.monotonic() - began < 5
@@ -66,7 +66,7 @@ def test_a_slow_reading_shows_the_last_value() -> None:
             gate.wait(10)
         return 1
 
-    shared = SharedReading(read, every_s=0, next_s=0.05)
+    shared = SharedValue(read, every_s=0, next_s=0.05)
     assert shared.look().value == 1
     slow[0] = True
     began = time.monotonic()
@@ -83,7 +83,7 @@ def test_a_broker_that_stops_answering_is_an_error_before_its_reading_ends() -> 
             gate.wait(20)
         return 1
 
-    shared = SharedReading(read, every_s=0.05, first_s=0.2, next_s=0.05)
+    shared = SharedValue(read, every_s=0.05, first_s=0.2, next_s=0.05)
     assert shared.look().error == ""
     frozen[0] = True
     time.sleep(0.5)
@@ -103,7 +103,7 @@ def test_a_fault_of_ours_is_named_without_values(
         raise ValueError(HIDDEN) from OSError(5, HIDDEN)
 
     monkeypatch.setenv("RABBIT_CHX_DEBUG", debug)
-    seen = SharedReading(read, every_s=0).look()
+    seen = SharedValue(read, every_s=0).look()
     assert seen.error.startswith("this is a bug in rabbit-chx, please report it: ValueError in rabbit_chx.ui")
     said = capsys.readouterr().err
     assert f"rabbit-chx: {seen.error}\n" in said
