@@ -29,7 +29,7 @@ from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.rendering.document import TableColumn, render_table
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, QueueDefinition, RingMember, plan
-from rabbit_chx.topology.slot_view import SlotNames
+from rabbit_chx.topology.slots import SlotNames
 
 RELEASE = Release("4.3.6")
 HASH = "x-consistent-hash"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rabbit_chx import errors
 from rabbit_chx.errors import MissingExtraError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.words import typed_error_text
+from rabbit_chx.text import typed_error_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

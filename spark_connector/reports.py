@@ -19,7 +19,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.result_fields import json_fields, shown, to_json
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
-from rabbit_chx.analysis.report_parts import draw_movement, draw_slots
+from rabbit_chx.analysis.reports import draw_movement, draw_slots
 from rabbit_chx.rendering.document import FlowDiagram, Grid
 from rabbit_chx.rendering.output import TEMPLATES, environment
 from rabbit_chx.topology import LiveTopology, plan

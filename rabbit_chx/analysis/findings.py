@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from rabbit_chx.result_fields import to_json
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
-from rabbit_chx.words import ShareByWeight, grouped, percent, plural
+from rabbit_chx.text import ShareByWeight, grouped, percent, plural
 
 # -- The kinds of findings: the one list that commands, metrics and pages read
 # Each kind, as in JSON, in the label `kind` of ``rabbit_chx_check_findings``, and after ``--ignore``, has what is found, as the page of the

@@ -29,7 +29,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap, check_key_map
 from rabbit_chx.routing.message import HashedOn, field_term, property_bytes, property_seconds
 from rabbit_chx.routing.slot_table import SlotTable
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)

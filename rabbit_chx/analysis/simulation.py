@@ -142,7 +142,7 @@ class Simulation:
     places: tuple[PlaceShare, ...]
     sample: SampleCounts | None
     change: Change | None
-    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "simulation_report")
+    _repr_html_ = shown_by("rabbit_chx.analysis.reports", "simulation_report")
 
 
 def simulate(

@@ -64,6 +64,7 @@ from rabbit_chx.planning.refusals import ALLOW_LOSS, loss_refusal, uncounted_los
 from rabbit_chx.planning.ring_plan import Append, KeyMapPlan
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import OrderKnowledge
+from rabbit_chx.text import FEW, listed, plural
 from rabbit_chx.topology.argument_table import ArgumentTable, plain
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import (
@@ -74,8 +75,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import HandOverMarker, parse_member
-from rabbit_chx.words import FEW, listed, plural
+from rabbit_chx.topology.slots import HandOverMarker, parse_member
 
 #: The largest number of repeatable changes that are performed before the answer is awaited.
 _BATCH_SIZE = 100

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import SlotLoad
 from rabbit_chx.analysis.findings import finding_as_json, place_text, rounded
-from rabbit_chx.analysis.report_parts import (
+from rabbit_chx.analysis.reports import (
     bucket_ranges,
     draw_map,
     draw_slots,
@@ -41,6 +41,7 @@ from rabbit_chx.result_fields import Shown, to_json
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Destination, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import command_text, grouped, percent, percent_or_blank, plural
 from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import modulo_map_of
 from rabbit_chx.topology.objects import (
@@ -51,8 +52,7 @@ from rabbit_chx.topology.objects import (
     order_of_place,
 )
 from rabbit_chx.topology.plugin_objects import Shard, ShardedExchange
-from rabbit_chx.topology.slot_view import view_slots
-from rabbit_chx.words import command_text, grouped, percent, percent_or_blank, plural
+from rabbit_chx.topology.slots import view_slots
 
 #: The backlog of a place that is no queue.
 _NO_BACKLOG = (None, None, None)

@@ -32,7 +32,7 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
-from rabbit_chx.broker.ways import OrderSource, OwnConnection, Ways
+from rabbit_chx.broker.same_broker import OrderSource, OwnConnection, Ways
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.tokens import Credentials, with_credentials

@@ -30,7 +30,7 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

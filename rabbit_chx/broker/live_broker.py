@@ -25,7 +25,7 @@ from rabbit_chx.topology.schema import PlannedChange
 
 if TYPE_CHECKING:
     from rabbit_chx.records.ring_records import RingRecord
-    from rabbit_chx.topology.slot_view import HandOverMarker
+    from rabbit_chx.topology.slots import HandOverMarker
 
 #: The exclusive queue of a connection that applies a plan, which is not part of a topology, and its argument, a random text.
 APPLY_LOCK = "rabbit-chx.apply"

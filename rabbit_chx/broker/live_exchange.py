@@ -47,6 +47,7 @@ from rabbit_chx.routing.bindings import Binding
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import grouped, listed
 from rabbit_chx.topology.arguments import SHARDS_PER_NODE, policies_of_mark
 from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import is_super_stream, modulo_map_of, modulus_of
@@ -63,8 +64,7 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.plugin_objects import Shard, ShardedExchange, ShardName
 from rabbit_chx.topology.reach import Reach
 from rabbit_chx.topology.schema import make_object
-from rabbit_chx.topology.slot_view import SlotView, view_slots
-from rabbit_chx.words import grouped, listed
+from rabbit_chx.topology.slots import SlotView, view_slots
 
 
 class LiveExchange:

@@ -27,7 +27,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.words import error_text, outline
+from rabbit_chx.text import error_text, outline
 
 if TYPE_CHECKING:
     import socket

@@ -36,9 +36,9 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.tokens import log_in, tls_context
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.text import error_text
 from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, QueueDefinition
-from rabbit_chx.words import error_text
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

@@ -44,6 +44,7 @@ from rabbit_chx.records.ring_records import (
 from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.bindings import OrderKnowledge
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.text import outline
 from rabbit_chx.topology.arguments import policies_of_mark
 from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.model import (
@@ -78,7 +79,6 @@ from rabbit_chx.topology.schema import (
     odd_objects,
     vhost_objects,
 )
-from rabbit_chx.words import outline
 
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE, TRIAL)

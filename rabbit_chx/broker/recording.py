@@ -58,6 +58,7 @@ from rabbit_chx.records.ring_records import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import listed
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -70,7 +71,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.schema import PlannedChange
 from rabbit_chx.version import __version__
-from rabbit_chx.words import listed
 
 _LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _LOCKED = 405

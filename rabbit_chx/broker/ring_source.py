@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
-from rabbit_chx.programs import OutputTooLongError, run_program
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
-from rabbit_chx.words import error_text, outline, plural, without_secrets
+from rabbit_chx.subprocesses import OutputTooLongError, run_program
+from rabbit_chx.text import error_text, outline, plural, without_secrets
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"

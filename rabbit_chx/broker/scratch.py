@@ -21,7 +21,7 @@ import pika
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.findings import Finding, finding_as_json, place_text
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.report_parts import draw_map, outcome_text, ring_text, source_as_json
+from rabbit_chx.analysis.reports import draw_map, outcome_text, ring_text, source_as_json
 from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.management import Management
@@ -43,6 +43,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, ORIGINS, GivenBindings, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.observations import Observation
+from rabbit_chx.text import listed, percent, plural
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -50,7 +51,6 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from rabbit_chx.words import listed, percent, plural
 
 # -- Observed keys and queues of an exchange: the ring that they determine, and the contradictions of a ring by them
 

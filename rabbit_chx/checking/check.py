@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy, why_not_routed
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.report_parts import hashes_text
+from rabbit_chx.analysis.reports import hashes_text
 from rabbit_chx.checking.check_queues import (
     CheckedQueues,
     finding_about,
@@ -50,6 +50,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashEx
 from rabbit_chx.routing.bindings import OrderKnowledge, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.text import percent
 from rabbit_chx.topology.arguments import find_applying_policy, find_ignored, limit_faults
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.modulus import is_super_stream, number_bindings
@@ -62,8 +63,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.plugin_objects import is_sharded
 from rabbit_chx.topology.reach import bound_places
-from rabbit_chx.topology.slot_view import number_slots
-from rabbit_chx.words import percent
+from rabbit_chx.topology.slots import number_slots
 
 #: The kinds of findings that are about the order, if they are about no destination.
 _OF_ORDER = ("order", "different")

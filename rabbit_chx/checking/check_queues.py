@@ -28,6 +28,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, QUORUM_V8_SINCE
+from rabbit_chx.text import FEW, grouped, listed, percent, plural, share_text
 from rabbit_chx.topology.arguments import QueueSetting, find_ignored, limit_faults, policy_in_the_way
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import (
@@ -39,7 +40,6 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.schema import FieldChange, TopologyObject
-from rabbit_chx.words import FEW, grouped, listed, percent, plural, share_text
 
 # -- The findings of differences: one table has the words of each, and what removes it
 

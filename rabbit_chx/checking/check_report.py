@@ -18,10 +18,10 @@ from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, L
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import RECORD_CONDITION
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import grouped, in_vhost, listed, plural
 from rabbit_chx.topology.arguments import find_ignored
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.ranges import expand, fold
-from rabbit_chx.words import grouped, in_vhost, listed, plural
 
 _MOST_SHOWN = 50
 #: The texts of findings in which the names of queues may count up.

@@ -29,6 +29,17 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import GHOSTS_SINCE, NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import (
+    FEW,
+    ShareByWeight,
+    apply_text,
+    first_command,
+    grouped,
+    listed,
+    percent,
+    plural,
+    share_text,
+)
 from rabbit_chx.topology.arguments import QueueSetting
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import (
@@ -40,18 +51,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.plugin_objects import federation_links, is_sharded
 from rabbit_chx.topology.reach import Reach, UnroutableKeys, transient_destinations
-from rabbit_chx.topology.slot_view import SlotNames, SlotView, number_slots, repair_members, view_slots
-from rabbit_chx.words import (
-    FEW,
-    ShareByWeight,
-    apply_text,
-    first_command,
-    grouped,
-    listed,
-    percent,
-    plural,
-    share_text,
-)
+from rabbit_chx.topology.slots import SlotNames, SlotView, number_slots, repair_members, view_slots
 
 # -- Findings about the dead-letter exchanges of the queues of an exchange that hashes, and about its alternate exchange
 # A queue publishes a message that is rejected, that expires or that exceeds a limit to its dead-letter exchange. If that does not exist, or has

@@ -12,10 +12,10 @@ from rabbit_chx.analysis.findings import Finding, moment_as_json, moment_text
 from rabbit_chx.planning.refusals import verify_by_trace
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Release
+from rabbit_chx.text import listed, percent, plural
 from rabbit_chx.topology.model import Consumer, LiveTopology, PublishRates, QueueUsage, Usage
 from rabbit_chx.topology.objects import QueueDefinition
-from rabbit_chx.topology.slot_view import parse_member
-from rabbit_chx.words import listed, percent, plural
+from rabbit_chx.topology.slots import parse_member
 
 _SINGLE_ACTIVE = "x-single-active-consumer"
 #: Quorum queues obey the priorities of consumers since this release.

@@ -223,7 +223,7 @@ class Program(click.Group):
         """Return the command of the arguments; the error for an unknown command suggests a similar one."""
         if args and args[0] not in _TABLE and not args[0].startswith("-"):
             from rabbit_chx.checks import similar
-            from rabbit_chx.words import listed
+            from rabbit_chx.text import listed
 
             meant = similar(args[0], _TABLE)
             hint = (

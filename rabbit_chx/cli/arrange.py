@@ -16,9 +16,9 @@ from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 from rabbit_chx.rendering.document import Data, Document, Part, Verbatim
+from rabbit_chx.text import command_text, percent
 from rabbit_chx.topology import ExchangeDefinition, RingMember
 from rabbit_chx.topology.toml_file import RingText, members_of, members_text, rearrange
-from rabbit_chx.words import command_text, percent
 
 
 def _ring_as_json(ring: KeyMapPlan, order: RingProposal) -> dict[str, object]:

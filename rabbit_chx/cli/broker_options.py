@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.options import number
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
-from rabbit_chx.words import command_text, listed
+from rabbit_chx.text import command_text, listed
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.ways import OrderSource
+    from rabbit_chx.broker.same_broker import OrderSource
 
 _T = TypeVar("_T")
 #: The options that have no effect where no broker is asked; a file has vhosts, too.
@@ -107,7 +107,7 @@ class BrokerAddresses:
                 return found
         from rabbit_chx.broker.live_exchange import LiveExchange
         from rabbit_chx.broker.reading import read_release
-        from rabbit_chx.broker.ways import Ways
+        from rabbit_chx.broker.same_broker import Ways
         from rabbit_chx.streams.connection import StreamConnection
 
         with closing(StreamConnection(self.settings)) as streams:

@@ -39,9 +39,9 @@ from rabbit_chx.records.live_rings import WaysToLearn, evidence_of, how_to_recor
 from rabbit_chx.rendering.output import FORMATS
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.text import in_vhost, listed
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.file_rules import find_lossy_queues
-from rabbit_chx.words import in_vhost, listed
 
 
 @dataclass(frozen=True, slots=True)

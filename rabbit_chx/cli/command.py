@@ -36,7 +36,7 @@ from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.document import Document, printable
 from rabbit_chx.rendering.output import FORMATS, environment, wrap
 from rabbit_chx.rendering.progress import clear_bar
-from rabbit_chx.words import EXCHANGE_PREFIX, with_options
+from rabbit_chx.text import EXCHANGE_PREFIX, with_options
 
 if TYPE_CHECKING:
     from rabbit_chx.rendering.document import Batch

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.analysis import simulate
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.report_parts import compare_report
+from rabbit_chx.analysis.reports import compare_report
 from rabbit_chx.analysis.simulation import Change
 from rabbit_chx.cli.command import (
     TEXT,

@@ -28,6 +28,7 @@ from rabbit_chx.planning.slot_layout import collapse
 from rabbit_chx.records.live_rings import evidence_of
 from rabbit_chx.rendering.document import Data, Document, Verbatim
 from rabbit_chx.rendering.progress import sign_of_life
+from rabbit_chx.text import command_text
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
 from rabbit_chx.topology.argument_table import toml_value
 from rabbit_chx.topology.objects import HASH_EXCHANGE
@@ -35,7 +36,6 @@ from rabbit_chx.topology.plugin_objects import without_plugin_objects, without_s
 from rabbit_chx.topology.ranges import fold_names
 from rabbit_chx.topology.reach import select_reached
 from rabbit_chx.topology.toml_file import escape
-from rabbit_chx.words import command_text
 
 #: The share that moves when one queue of five is added or removed.
 _SHARE = 0.2

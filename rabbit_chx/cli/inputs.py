@@ -25,7 +25,7 @@ from rabbit_chx.cli.command import TEXT, option, say
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import command_text
+from rabbit_chx.text import command_text
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding

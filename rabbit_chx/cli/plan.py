@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from rabbit_chx.analysis.findings import Finding, place_text, refusals_as_json
-from rabbit_chx.analysis.report_parts import ring_text
+from rabbit_chx.analysis.reports import ring_text
 from rabbit_chx.broker.applying import STALE_S, Applied, Drained, append_of, describe_queues, why_not_in_order
 from rabbit_chx.broker.recording import why_not_resumable
 from rabbit_chx.broker.scratch import unwound_by_signals
@@ -42,9 +42,9 @@ from rabbit_chx.rendering.document import Block, Data, Document, Facts, Section
 from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination
+from rabbit_chx.text import command_text, exchange_argument, listed, plural
 from rabbit_chx.topology import LiveTopology
 from rabbit_chx.topology.ranges import fold_names
-from rabbit_chx.words import command_text, exchange_argument, listed, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -54,8 +54,8 @@ from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import EXCHANGE_PREFIX, command_text, exchange_argument, plural
 from rabbit_chx.topology.objects import HASH_EXCHANGE
-from rabbit_chx.words import EXCHANGE_PREFIX, command_text, exchange_argument, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

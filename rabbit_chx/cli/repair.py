@@ -34,7 +34,7 @@ from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
 from rabbit_chx.rendering.document import Block, Data, Document, Facts
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.topology import BindingDefinition, LiveTopology
-from rabbit_chx.topology.slot_view import number_slots
+from rabbit_chx.topology.slots import number_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast, get_args
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.report_parts import hashes_text
+from rabbit_chx.analysis.reports import hashes_text
 from rabbit_chx.checks import json_object
 from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions
 from rabbit_chx.cli.command import TEXT, ExitCode, exchange_named, lacking, option, options, say, typed
@@ -48,7 +48,7 @@ from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import NEWEST_PATCHES, Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 from rabbit_chx.routing.super_stream import super_stream_of
-from rabbit_chx.words import FILE_RING, command_text, exchange_argument, first_command, listed
+from rabbit_chx.text import FILE_RING, command_text, exchange_argument, first_command, listed
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding

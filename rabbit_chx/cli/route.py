@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
-from rabbit_chx.analysis.report_parts import Answer, answers_batch, route_report, source_as_json
+from rabbit_chx.analysis.reports import Answer, answers_batch, route_report, source_as_json
 from rabbit_chx.cli.command import (
     TEXT,
     CommandResult,

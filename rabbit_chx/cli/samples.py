@@ -16,8 +16,8 @@ from rabbit_chx.errors import InputError, MissingExtraError
 from rabbit_chx.options import ValueKind
 from rabbit_chx.rendering.progress import reading, sign_of_life
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import plural
 from rabbit_chx.version import install_command
-from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -422,7 +422,7 @@ def heaviest_moves(keys: KeySource, plan: Plan) -> dict[str, list[tuple[str, str
     """Return whether the heaviest keys of a sample move in each exchange that a plan changes, in words; only where that is known."""
     from rabbit_chx.analysis import simulate
     from rabbit_chx.analysis.key_routing import Hashing
-    from rabbit_chx.analysis.report_parts import heaviest_facts
+    from rabbit_chx.analysis.reports import heaviest_facts
 
     found = {}
     for name, change in plan.rings.items():

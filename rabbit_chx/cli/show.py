@@ -45,11 +45,11 @@ from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.nodes import node_addresses, stream_settings
+from rabbit_chx.text import command_text, in_vhost, plural
 from rabbit_chx.topology.arguments import SHARDS_PER_NODE
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.plugin_objects import ShardName
-from rabbit_chx.words import command_text, in_vhost, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.live_exchange import LiveExchange

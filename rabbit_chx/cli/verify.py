@@ -30,8 +30,8 @@ from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import AS_LISTED
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import command_text, exchange_argument
 from rabbit_chx.topology.objects import MODULUS_EXCHANGE
-from rabbit_chx.words import command_text, exchange_argument
 
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"

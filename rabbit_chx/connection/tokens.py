@@ -32,9 +32,9 @@ from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.checks import is_finite
 from rabbit_chx.connection.failures import has_no_descriptor, no_token, start_thread
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
-from rabbit_chx.programs import OutputTooLongError, run_program
 from rabbit_chx.retry import Backoff
-from rabbit_chx.words import error_text
+from rabbit_chx.subprocesses import OutputTooLongError, run_program
+from rabbit_chx.text import error_text
 
 _T = TypeVar("_T")
 

@@ -41,7 +41,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 #: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
 _REPLY_S = 30.0

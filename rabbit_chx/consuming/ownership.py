@@ -43,7 +43,7 @@ from zlib import crc32
 
 from rabbit_chx.consuming.message import Turns
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 #: Seconds between two requests to an empty parking queue, and until a retry that lacks a claim looks for it again.
 _POLL_S = 0.05

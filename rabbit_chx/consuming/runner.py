@@ -43,9 +43,9 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-from rabbit_chx.topology.slot_view import make_consumer_tag
+from rabbit_chx.text import error_text, typed_error_text
+from rabbit_chx.topology.slots import make_consumer_tag
 from rabbit_chx.tracing import handler_span
-from rabbit_chx.words import error_text, typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection

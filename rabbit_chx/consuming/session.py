@@ -45,7 +45,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
-from rabbit_chx.words import listed, typed_error_text
+from rabbit_chx.text import listed, typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection

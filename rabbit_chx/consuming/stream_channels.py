@@ -37,16 +37,16 @@ from rabbit_chx.errors import (
 from rabbit_chx.options import check_options
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import NEVER, ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.frames import (
     ConsumerUpdate,
     OffsetSpec,
     check_range,
 )
+from rabbit_chx.streams.log_lookup import NEVER, ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.nodes import open_any, open_at
 from rabbit_chx.streams.options import BATCH_BYTES, BATCH_ROWS, StreamSubscription, log_start_without_position
 from rabbit_chx.streams.rows import columns_in, schema_of
-from rabbit_chx.words import typed_error_text
+from rabbit_chx.text import typed_error_text
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings

@@ -25,8 +25,8 @@ from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.retry import Backoff
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import Code
+from rabbit_chx.streams.log_lookup import ChunkFinder
 from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.version import missing_extra
 

@@ -22,6 +22,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.text import grouped
 from rabbit_chx.topology.arguments import fields_for
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import (
@@ -55,8 +56,7 @@ from rabbit_chx.topology.schema import (
     TopologyObject,
     fields_between,
 )
-from rabbit_chx.topology.slot_view import SlotView, view_slots
-from rabbit_chx.words import grouped
+from rabbit_chx.topology.slots import SlotView, view_slots
 
 DifferenceKind: TypeAlias = Literal["missing", "unexpected", "different", "order"]
 #: What an unwanted live binding is: a member of a ring, which the plan of the ring covers; one that a plugin made, which stays; one of a

@@ -50,6 +50,7 @@ from rabbit_chx.routing.bindings import Place, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.text import percent
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
 from rabbit_chx.topology.objects import (
@@ -61,8 +62,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import SlotView, view_slots
-from rabbit_chx.words import percent
+from rabbit_chx.topology.slots import SlotView, view_slots
 
 #: An exchange with slots is proposed for queues of an ``x-modulus-hash`` exchange with at least this many, and with `SLOTS_EACH` for each.
 _LEAST_SLOTS = 64

@@ -27,6 +27,7 @@ from rabbit_chx.records.live_rings import evidence_of, find_recorded, live_hash_
 from rabbit_chx.records.ring_records import why_suspect
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import grouped, listed, percent
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.arguments import SHARDS_PER_NODE, find_ignored, policies_of_mark
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
@@ -41,8 +42,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.schema import NamedObject, PlannedChange
-from rabbit_chx.topology.slot_view import SlotNames, repair_members
-from rabbit_chx.words import grouped, listed, percent
+from rabbit_chx.topology.slots import SlotNames, repair_members
 
 #: The arguments of a stand-in queue, which rejects all messages: see `_add_stand_ins`.
 _REJECT_ALL = {"x-max-length": 0, "x-overflow": "reject-publish"}

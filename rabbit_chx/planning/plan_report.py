@@ -8,7 +8,7 @@ from operator import itemgetter
 from types import MappingProxyType
 
 from rabbit_chx.analysis.findings import Finding, place_text, refusals_as_json
-from rabbit_chx.analysis.report_parts import matrix_table, numbers, ring_text, texts
+from rabbit_chx.analysis.reports import matrix_table, numbers, ring_text, texts
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.rendering.document import (
@@ -23,11 +23,11 @@ from rabbit_chx.rendering.document import (
     TableColumn,
 )
 from rabbit_chx.result_fields import to_json
+from rabbit_chx.text import grouped, listed, percent, plural
 from rabbit_chx.topology.argument_table import ArgumentValue, plain, toml_value
 from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.ranges import expand, fold, fold_names
 from rabbit_chx.topology.schema import SCHEMA, FieldChange, PlannedChange
-from rabbit_chx.words import grouped, listed, percent, plural
 
 _SHOW_ALL = "--all shows them"
 _FOLDED_ROWS = 20

@@ -54,10 +54,10 @@ from rabbit_chx.result_fields import document, to_json
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, OrderKnowledge, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import listed, percent, plural
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.schema import NamedObject, PlannedChange
-from rabbit_chx.words import listed, percent, plural
 
 #: The text for a slot that does not have exactly one queue.
 NOT_ONE_QUEUE = "no queue, or several"

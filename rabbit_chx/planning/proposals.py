@@ -22,9 +22,9 @@ from rabbit_chx.records.live_rings import LiveRing, make_members
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import percent
 from rabbit_chx.topology.objects import RingMember
-from rabbit_chx.topology.slot_view import SlotNames, assign_owners
-from rabbit_chx.words import percent
+from rabbit_chx.topology.slots import SlotNames, assign_owners
 
 #: The most members of which all orders are tried.
 ALL_ORDERS = 6

@@ -18,6 +18,7 @@ from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
+from rabbit_chx.text import command_text, exchange_argument, first_command, listed, percent, plural
 from rabbit_chx.topology.argument_table import unsendable
 from rabbit_chx.topology.arguments import (
     FEDERATION_SETTINGS,
@@ -43,7 +44,6 @@ from rabbit_chx.topology.schema import (
     PlannedChange,
     TopologyObject,
 )
-from rabbit_chx.words import command_text, exchange_argument, first_command, listed, percent, plural
 
 #: The options that permit what is refused otherwise.
 _DELETE = "--allow delete"

@@ -23,13 +23,13 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import Flows, Place
 from rabbit_chx.routing.jump import SEEDS
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import grouped, percent
 from rabbit_chx.topology.argument_table import canonical_json, canonical_texts
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.modulus import share_moved
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, RingMember, order_of_place
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import SlotView
-from rabbit_chx.words import grouped, percent
+from rabbit_chx.topology.slots import SlotView
 
 if TYPE_CHECKING:
     import numpy as np

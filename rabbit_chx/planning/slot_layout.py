@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
+from rabbit_chx.text import grouped
 from rabbit_chx.topology.arguments import alternate_of
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
@@ -28,8 +29,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.schema import fields_between
-from rabbit_chx.topology.slot_view import SlotNames, assign_owners, pin_members, view_slots
-from rabbit_chx.words import grouped
+from rabbit_chx.topology.slots import SlotNames, assign_owners, pin_members, view_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.findings import finding_as_json
-from rabbit_chx.analysis.report_parts import matrix_table
+from rabbit_chx.analysis.reports import matrix_table
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.planning.plan import with_release
 from rabbit_chx.planning.refusals import apply_fix
@@ -26,10 +26,10 @@ from rabbit_chx.routing.bindings import AS_LISTED, Flows, weight_of
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HashedOn
 from rabbit_chx.routing.release import GHOSTS_SINCE, Rule
+from rabbit_chx.text import apply_text, command_text, exchange_argument, grouped, percent
 from rabbit_chx.topology.model import LiveTopology, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, MODULUS_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.reach import transient_destinations
-from rabbit_chx.words import apply_text, command_text, exchange_argument, grouped, percent
 
 #: ``safe``: no key moves. ``repair``: none moves if the order of the ring is restored. ``moves``: keys move by a rule.
 #: ``unknown``: no rule determines whether keys move.

@@ -21,7 +21,7 @@ from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.publishing.encoder import Properties, Rows, as_bytes, check_name, of_rows
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap, is_routed_by_broker
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 # -- Routing in the client: messages are published to their queue by the ring, through the default exchange
 # The broker does not evaluate the ring, so it is several times as fast per message, and a wrong ring means a wrong queue. So only a ring read

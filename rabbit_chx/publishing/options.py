@@ -38,7 +38,7 @@ from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.routing import ConsistentHashExchange
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 #: A broker: its AMQP URI, or settings.
 Target: TypeAlias = "str | ConnectionSettings"

@@ -29,7 +29,7 @@ from rabbit_chx.publishing.batches import BATCH_BYTES
 from rabbit_chx.publishing.encoder import Rows, longest_properties, too_large
 from rabbit_chx.publishing.publish_report import Returns, RowBatch, close_error, unroutable_remedy
 from rabbit_chx.result_fields import Metric, shown
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     import asyncio

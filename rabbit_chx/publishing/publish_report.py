@@ -19,7 +19,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.publishing.encoder import Rows
-from rabbit_chx.words import with_counts
+from rabbit_chx.text import with_counts
 
 # -- What a delivery and the owner of its messages tell each other: where messages come from, and what becomes of them
 

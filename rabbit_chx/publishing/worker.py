@@ -28,7 +28,7 @@ from rabbit_chx.publishing.delivery import Close, Delivery, Open, Poll, Sleep, S
 from rabbit_chx.publishing.options import Retries
 from rabbit_chx.publishing.outbox import Message, Outbox, OutboxRows, SharedStats, tell_left
 from rabbit_chx.retry import Backoff, jitter
-from rabbit_chx.words import plural, typed_error_text
+from rabbit_chx.text import plural, typed_error_text
 
 _log = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ from rabbit_chx.routing import Binding, Destination, HashRing, Release
 from rabbit_chx.routing.bindings import AS_LISTED, OrderKnowledge, Place, destination_from_json, place_to_json
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, RESTART_KEEPS
+from rabbit_chx.text import apply_text, command_text, exchange_argument, listed
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
@@ -34,7 +35,6 @@ from rabbit_chx.topology.objects import (
     ExchangeDefinition,
     RingMember,
 )
-from rabbit_chx.words import apply_text, command_text, exchange_argument, listed
 
 # -- An apply that has begun: what the broker keeps of it until it ends. Values, without I/O
 # It is stored once, in the arguments of an exchange that is made before the first change and deleted after the last one, with the steps of each

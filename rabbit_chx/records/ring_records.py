@@ -36,9 +36,9 @@ from rabbit_chx.routing.bindings import (
     place_to_json,
 )
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import listed
 from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import MARK, RECORD_PREFIX, RingMember
-from rabbit_chx.words import listed
 
 # -- The mark of a vhost: a queue whose messages show whether the broker has started again since a record was written. Values, without I/O
 # The mark is a durable classic queue with one persistent and one transient message, and two random texts as arguments: its identity, and its

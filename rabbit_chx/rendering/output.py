@@ -40,7 +40,7 @@ from rabbit_chx.rendering.document import (
     render_table,
     table_width,
 )
-from rabbit_chx.words import COMMAND
+from rabbit_chx.text import COMMAND
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -499,8 +499,8 @@ def environment(*packages: str) -> Environment:
     Raises:
         MissingExtraError: Jinja2 is not installed.
     """
+    from rabbit_chx.text import percent
     from rabbit_chx.version import missing_extra
-    from rabbit_chx.words import percent
 
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined

@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Self
 
-from rabbit_chx.words import error_text
+from rabbit_chx.text import error_text
 
 _BAR_EVERY_S = 0.25
 _FIRST_LINE_S = 2.0

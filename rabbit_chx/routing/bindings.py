@@ -303,7 +303,7 @@ class Flows(Mapping[tuple[Place, Place], float]):
         after: the destinations after, in the same order.
     """
 
-    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "matrix_report")
+    _repr_html_ = shown_by("rabbit_chx.analysis.reports", "matrix_report")
 
     def __init__(
         self,

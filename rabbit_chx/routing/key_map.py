@@ -33,7 +33,7 @@ from rabbit_chx.routing.bindings import (
 )
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
-from rabbit_chx.words import ShareByWeight, plural
+from rabbit_chx.text import ShareByWeight, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,7 +151,7 @@ class KeyMap:
     destinations: tuple[Destination, ...] = field(init=False, compare=False)
     bucket_count: int = field(init=False, compare=False)
     index_of_bucket: array[int] = field(init=False, compare=False)
-    _repr_html_ = shown_by("rabbit_chx.analysis.report_parts", "map_report")
+    _repr_html_ = shown_by("rabbit_chx.analysis.reports", "map_report")
 
     def __init__(
         self,

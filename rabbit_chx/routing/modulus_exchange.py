@@ -36,7 +36,7 @@ from rabbit_chx.routing.key_map import KeyHash, KeyMap, release_of_json, set_fie
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST_COMPARED, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     import numpy as np

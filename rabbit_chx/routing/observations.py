@@ -37,7 +37,7 @@ from rabbit_chx.routing.bindings import (
 from rabbit_chx.routing.jump import bucket_of_seed, seed_of
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
-from rabbit_chx.words import percent, plural
+from rabbit_chx.text import percent, plural
 
 _MOST_SHOWN = 8
 _PAIR_SIZES = (2, 3, 4, 5)

@@ -55,7 +55,7 @@ from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     RESTART_KEEPS,
 )
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     from array import array

@@ -19,7 +19,7 @@ from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Order
 from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json, ring_of_unknown_order
-from rabbit_chx.words import command_text, plural
+from rabbit_chx.text import command_text, plural
 
 _Slot = TypeVar("_Slot")
 #: The origin of slots that a topology file assigns to queues by weight, and the remedy.

@@ -27,7 +27,7 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.key_map import KeyHash, KeyMap, set_fields
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     import numpy as np

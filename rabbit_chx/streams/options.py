@@ -50,7 +50,6 @@ from rabbit_chx.streams.chunks import (
     Piece,
 )
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder
 from rabbit_chx.streams.frames import (
     LARGEST_FRAME,
     MAX_TEXT_BYTES,
@@ -62,6 +61,7 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     milliseconds,
 )
+from rabbit_chx.streams.log_lookup import ChunkFinder
 from rabbit_chx.streams.rows import FilterValue, schema_of
 
 # -- A subscription of a stream, as a `StreamReader` and a member of a `StreamGroup` read it: its chunks, and the credit that bounds them
@@ -395,7 +395,7 @@ class WriterOptions:
 #
 # The broker does not report that it has omitted the last chunks of a range. So a second subscription without filters has the last chunk
 # delivered: its replica has the whole range then. When no more chunks arrive, a third subscription starts where the filtered one is, with the
-# same filters: the broker sends its first chunk, if there is one, before the reply to a later request (`rabbit_chx.streams.ends`). So no
+# same filters: the broker sends its first chunk, if there is one, before the reply to a later request (`rabbit_chx.streams.log_lookup`). So no
 # further chunk of the range matches if none arrives. Omitted offsets are missing rows only if the log begins after them.
 
 

@@ -57,7 +57,7 @@ from rabbit_chx.streams.rows import (
 )
 from rabbit_chx.streams.stored_ids import check_references
 from rabbit_chx.streams.writer import DEFAULT_FRAME_MAX, RowColumns, StreamWriter
-from rabbit_chx.words import plural, with_counts
+from rabbit_chx.text import plural, with_counts
 
 if TYPE_CHECKING:
     from collections import deque

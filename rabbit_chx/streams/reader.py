@@ -1,6 +1,6 @@
 """Read rows of a stream as Arrow record batches, up to an end that is fixed when the reader is opened, or as they arrive.
 
-`rabbit_chx.streams.reading` explains where the chunks come from. A reader makes batches of their rows.
+`rabbit_chx.streams.chunk_readers` explains where the chunks come from. A reader makes batches of their rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.failures import call_in_thread, interruption
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.options import check_options, documented, takes
+from rabbit_chx.streams.chunk_readers import ATTEMPT_S, ChunkReader, FollowingChunkReader, RangeChunkReader
 from rabbit_chx.streams.chunks import Piece
 from rabbit_chx.streams.frames import check_range
 from rabbit_chx.streams.options import BATCH_BYTES, RangeOptions, ReaderOptions
-from rabbit_chx.streams.reading import ATTEMPT_S, ChunkReader, FollowingChunkReader, RangeChunkReader
 from rabbit_chx.streams.rows import columns_in, schema_of
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_at
 from rabbit_chx.streams.options import WriteLimits
 from rabbit_chx.streams.rows import EncodedRows, SubEntries, as_single_array
 from rabbit_chx.streams.stored_ids import StoredIds, index_after
-from rabbit_chx.words import plural
+from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
     from collections import deque

@@ -25,7 +25,7 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.programs import OutputTooLongError, run_program
+from rabbit_chx.subprocesses import OutputTooLongError, run_program
 
 #: The plugins that are enabled in every broker that we start, where its release has them.
 PLUGINS = (

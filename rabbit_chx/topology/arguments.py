@@ -22,6 +22,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED, OLDEST, Numbers, Release
+from rabbit_chx.text import FEW, grouped, listed
 from rabbit_chx.topology.argument_table import NO_ARGUMENTS, ArgumentValue
 from rabbit_chx.topology.objects import (
     ALTERNATE_EXCHANGE,
@@ -35,7 +36,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
 )
 from rabbit_chx.topology.schema import FieldChange, TopologyObject, fields_between
-from rabbit_chx.words import FEW, grouped, listed
 
 #: The releases that were measured. What all of them ignore has no effect on any broker.
 MEASURED = tuple(map(Release, ("3.10.8", "4.0.5", "4.3.6")))

@@ -28,6 +28,7 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
+from rabbit_chx.text import plural
 from rabbit_chx.topology.argument_table import argument_fault, is_utf8, show_value, unsendable
 from rabbit_chx.topology.file_rules import file_finding, match_fault
 from rabbit_chx.topology.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
@@ -53,7 +54,6 @@ from rabbit_chx.topology.schema import (
     odd_objects,
     vhost_objects,
 )
-from rabbit_chx.words import plural
 
 #: What is wrong with an entry, as text, and what an import does: it refuses the file, makes another object than written, or one that a
 #: topology does not contain.

@@ -39,7 +39,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.ranges import RangeError, expand
 from rabbit_chx.topology.schema import FILE, Entry, EntryType
-from rabbit_chx.topology.slot_view import SlotNames
+from rabbit_chx.topology.slots import SlotNames
 
 # -- The reader of a topology file, which walks the tables of `schema`
 

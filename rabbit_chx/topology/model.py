@@ -22,6 +22,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, ModulusHashExchange, Relea
 from rabbit_chx.routing.bindings import Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.release import NEWEST_COMPARED, check_release
+from rabbit_chx.text import listed, plural
 from rabbit_chx.topology.arguments import (
     QueueSetting,
     find_applying_policy,
@@ -40,8 +41,7 @@ from rabbit_chx.topology.objects import (
     RingMember,
 )
 from rabbit_chx.topology.schema import unordered_ring
-from rabbit_chx.topology.slot_view import SlotNames, assign_owners, parse_member, view_slots
-from rabbit_chx.words import listed, plural
+from rabbit_chx.topology.slots import SlotNames, assign_owners, parse_member, view_slots
 
 # -- What the statistics of a broker say about the traffic and the consumers of a vhost. They are up to 5 s old
 

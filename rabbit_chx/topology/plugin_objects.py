@@ -22,6 +22,7 @@ from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import as_tuple
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.text import FEW, listed, plural
 from rabbit_chx.topology.arguments import SHARDS_PER_NODE, setting_of
 from rabbit_chx.topology.model import AnyTopology, LiveTopology, Topology
 from rabbit_chx.topology.objects import (
@@ -34,7 +35,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.words import FEW, listed, plural
 
 _FEDERATION = "rabbitmq_federation"
 #: The names are those of rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and

@@ -17,6 +17,7 @@ from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.text import grouped
 from rabbit_chx.topology.arguments import alternate_of, policy_matches
 from rabbit_chx.topology.model import AnyTopology, LiveTopology
 from rabbit_chx.topology.objects import (
@@ -27,7 +28,6 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     list_onward,
 )
-from rabbit_chx.words import grouped
 
 MADE_BY_BROKER = "amq.gen-"
 #: From 4.4 on an argument of a queue without a name sets another prefix.

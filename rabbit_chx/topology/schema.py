@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.text import FEW, listed, plural
 from rabbit_chx.topology.argument_table import ArgumentTable, ArgumentValue, plain
 from rabbit_chx.topology.kinds import (
     APPLY_TO,
@@ -56,7 +57,6 @@ from rabbit_chx.topology.objects import (
     SuperStreamDefinition,
 )
 from rabbit_chx.topology.objects import SUPER_STREAM as OF_SUPER_STREAM
-from rabbit_chx.words import FEW, listed, plural
 
 Entry = Mapping[str, Any]
 MAX_PARTITIONS = 10_000

@@ -35,7 +35,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.ranges import fold, fold_names
 from rabbit_chx.topology.schema import FILE, EntryType
-from rabbit_chx.topology.slot_view import slot_width
+from rabbit_chx.topology.slots import slot_width
 from rabbit_chx.version import missing_extra
 
 # -- Variables of a topology file: one file for several environments

@@ -30,6 +30,7 @@ from rabbit_chx.cli.show import GroupOptions, consumers_report
 from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.output import TEMPLATES, body_of, environment, metrics_text
+from rabbit_chx.text import command_text
 from rabbit_chx.ui.pages import (
     Page,
     Question,
@@ -41,7 +42,6 @@ from rabbit_chx.ui.pages import (
     summary_of_findings,
 )
 from rabbit_chx.ui.state import BrokerState, Seen, SharedValue, read_state, tell_crash
-from rabbit_chx.words import command_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

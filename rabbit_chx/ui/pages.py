@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
 from rabbit_chx.analysis.key_routing import Hashing
-from rabbit_chx.analysis.report_parts import (
+from rabbit_chx.analysis.reports import (
     Answer,
     compare_report,
     draw_map,
@@ -34,9 +34,9 @@ from rabbit_chx.planning.proposals import find_least_moved
 from rabbit_chx.planning.refusals import learn_command
 from rabbit_chx.records.live_rings import make_members
 from rabbit_chx.rendering.document import Document, Strip
+from rabbit_chx.text import plural
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-from rabbit_chx.words import plural
 
 if TYPE_CHECKING:
     from rabbit_chx.routing.key_map import KeyMap

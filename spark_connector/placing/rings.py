@@ -14,7 +14,7 @@ from rabbit_chx.routing.key_map_json import key_map_from_json
 from rabbit_chx.streams.frames import Node
 from rabbit_chx.streams.nodes import at_node
 from rabbit_chx.streams.rows import check_stream_ring
-from rabbit_chx.words import error_text
+from rabbit_chx.text import error_text
 
 if TYPE_CHECKING:
     import numpy as np

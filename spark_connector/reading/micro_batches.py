@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, RabbitChxError, UnreachableError
 from rabbit_chx.streams.chunks import Fingerprint
-from rabbit_chx.streams.ends import LogEnd, LogEnds
+from rabbit_chx.streams.log_lookup import LogEnd, LogEnds
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.rows import find_super_stream
 from spark_connector.options.read_options import Bound, ReadOptions

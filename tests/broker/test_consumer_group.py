@@ -22,7 +22,7 @@ from rabbit_chx.consuming import FailurePolicy, GroupMessage
 from rabbit_chx.errors import ConnectionLimitError
 from rabbit_chx.publishing.encoder import Headers
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.hand_over import PikaCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 pytestmark = pytest.mark.broker
 

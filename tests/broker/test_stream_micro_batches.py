@@ -12,7 +12,7 @@ from streamed import Streamed
 from tcp_proxy import Proxy
 
 from rabbit_chx import Publisher
-from rabbit_chx.streams import ends
+from rabbit_chx.streams import log_lookup as ends
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import micro_batches

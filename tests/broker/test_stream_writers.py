@@ -19,7 +19,7 @@ from super_streams import declare_super_stream
 
 from rabbit_chx import StreamPublisher, StreamReader
 from rabbit_chx.errors import InputError
-from rabbit_chx.streams.ends import LogEnds
+from rabbit_chx.streams.log_lookup import LogEnds
 from rabbit_chx.streams.nodes import settings_of
 from rabbit_chx.testing import RunningBroker
 

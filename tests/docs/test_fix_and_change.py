@@ -15,8 +15,8 @@ from slot_files import live_of
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.text import percent
 from rabbit_chx.topology import plan
-from rabbit_chx.words import percent
 
 PAGE = "docs/operate/fix-an-exchange.md"
 CHANGE = page("docs/operate/change-an-exchange.md")

@@ -23,7 +23,7 @@ from rabbit_chx.consuming.ownership import (
     TimerReason,
 )
 from rabbit_chx.consuming.settings import GroupMember
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 PREFETCH = 2
 

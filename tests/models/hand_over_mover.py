@@ -21,7 +21,7 @@ from rabbit_chx.broker.hand_over import (
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 
 class Request(NamedTuple):

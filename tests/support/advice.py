@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from tables import commands
 
-from rabbit_chx import words
-from rabbit_chx.words import COMMAND
+from rabbit_chx import text as words
+from rabbit_chx.text import COMMAND
 
 #: The commands by their names.
 _COMMANDS = {name: context.command for name, context in commands()}

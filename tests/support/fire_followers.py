@@ -215,5 +215,5 @@ def _follow(file: str, addresses: str, *urls: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("rabbit_chx.streams.reading").setLevel(logging.DEBUG)
+    logging.getLogger("rabbit_chx.streams.chunk_readers").setLevel(logging.DEBUG)
     _follow(*sys.argv[1:])

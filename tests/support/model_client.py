@@ -23,7 +23,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.arguments import setting_of
 from rabbit_chx.topology.objects import MARK
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 _FLAG = {"khepri": "enabled", "mnesia": "disabled"}
 _WITH_KHEPRI = (3, 13, 0)

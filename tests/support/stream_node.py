@@ -24,7 +24,9 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 from rabbit_chx import retry
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import connection, ends, frames, nodes, reader, reading, stored_ids, writer
+from rabbit_chx.streams import chunk_readers as reading
+from rabbit_chx.streams import connection, frames, nodes, reader, stored_ids, writer
+from rabbit_chx.streams import log_lookup as ends
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Event, Fields, Key, frame

@@ -15,7 +15,7 @@ from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder
+from rabbit_chx.streams.log_lookup import ChunkFinder
 from rabbit_chx.streams.nodes import open_any, open_at, settings_of
 from rabbit_chx.testing import RunningBroker
 

@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from rabbit_chx.errors import InputError, PlanRefusedError
-from rabbit_chx.words import (
+from rabbit_chx.text import (
     COMMAND,
     apply_text,
     command_text,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rabbit_chx.programs import OutputTooLongError, run_program
+from rabbit_chx.subprocesses import OutputTooLongError, run_program
 
 
 def test_what_a_program_prints_and_its_code_are_returned() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rabbit_chx.words import error_text, percent, plural, typed_error_text
+from rabbit_chx.text import error_text, percent, plural, typed_error_text
 
 
 def test_a_positive_share_is_never_shown_as_zero() -> None:

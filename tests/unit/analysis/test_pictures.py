@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.analysis import movement
-from rabbit_chx.analysis.report_parts import draw_map, draw_movement, draw_slots
+from rabbit_chx.analysis.reports import draw_map, draw_movement, draw_slots
 from rabbit_chx.rendering.document import Bars, Strip
 
 RING = HashRing.from_buckets(["a", "b", None, "b"])

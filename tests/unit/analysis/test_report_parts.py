@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.analysis.report_parts import bucket_ranges
+from rabbit_chx.analysis.reports import bucket_ranges
 
 
 def test_separate_runs_of_buckets_are_distinguished() -> None:

@@ -8,7 +8,7 @@ from command_line import Stored
 from slot_files import live_of
 
 from rabbit_chx import ExchangeRef, HashRing
-from rabbit_chx.analysis.report_parts import compare_report
+from rabbit_chx.analysis.reports import compare_report
 from rabbit_chx.analysis.simulation import simulate
 from rabbit_chx.broker.exchange_report import (
     list_report,

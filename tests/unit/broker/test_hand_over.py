@@ -21,7 +21,7 @@ from rabbit_chx.broker.live_broker import Operation, QueueCounts, make_refusal
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import HandOverMarker, make_consumer_tag
+from rabbit_chx.topology.slots import HandOverMarker, make_consumer_tag
 
 #: How many movers die before each operation; twenty by `make long WHAT=hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))

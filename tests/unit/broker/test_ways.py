@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from rabbit_chx.broker import ways
+from rabbit_chx.broker import same_broker as ways
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
-from rabbit_chx.broker.ways import OwnConnection, Ways
+from rabbit_chx.broker.same_broker import OwnConnection, Ways
 from rabbit_chx.errors import AccessRefusedError, MismatchError
 
 NOTHING: list[dict[str, Any]] = []

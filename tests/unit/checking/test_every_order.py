@@ -11,7 +11,7 @@ import pytest
 from sides import as_live
 
 from rabbit_chx.analysis import simulate
-from rabbit_chx.analysis.report_parts import compare_report
+from rabbit_chx.analysis.reports import compare_report
 from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.errors import EmptyRingError, UnknownOrderError
 from rabbit_chx.records.live_rings import WaysToLearn

@@ -28,8 +28,8 @@ from rabbit_chx.cli.command import (
     without_passwords,
 )
 from rabbit_chx.cli.ring_argument import parse_ring
+from rabbit_chx.text import COMMAND, command_text, exchange_argument
 from rabbit_chx.topology import check
-from rabbit_chx.words import COMMAND, command_text, exchange_argument
 
 #: Commands about rings whose order nobody knows.
 OF_UNKNOWN_ORDER = [
@@ -132,7 +132,7 @@ def test_every_command_of_a_text_is_one_with_all_broker_options(words: list[str]
 
 
 def test_the_search_for_commands_finds_them() -> None:
-    files = {"words.py", "refusals.py", "plan.py", "upgrade.py", "arrange.py", "live_rings.py"}
+    files = {"text.py", "refusals.py", "plan.py", "upgrade.py", "arrange.py", "live_rings.py"}
     assert files <= {file for file, _, _ in PRINTED}
     assert len(PRINTED) > 20
 

@@ -26,7 +26,7 @@ from rabbit_chx.cli.app import app
 from rabbit_chx.connection import tokens
 from rabbit_chx.connection.tokens import TokenSecret, token_command, with_credentials
 from rabbit_chx.errors import InputError
-from rabbit_chx.programs import OutputTooLongError
+from rabbit_chx.subprocesses import OutputTooLongError
 
 CANARY = "c4nary-XYZ-5ecret-0123"
 CASES = 500

@@ -14,7 +14,7 @@ from stories import each_story, played, write_stories
 
 from rabbit_chx.consuming.ownership import POLL, DeliveredMessage, QueueOwnership, TimerReason
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 STORIES = Path(__file__).with_name("ownership_stories.txt")
 WORDS = {

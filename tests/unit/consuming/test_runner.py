@@ -14,7 +14,7 @@ from scripted_group import ScriptedStage, message
 
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
-from rabbit_chx.topology.slot_view import HandOverMarker
+from rabbit_chx.topology.slots import HandOverMarker
 
 GONE = AsyncMock(side_effect=ConnectionLostError("gone"))
 

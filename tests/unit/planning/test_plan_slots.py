@@ -18,7 +18,7 @@ from rabbit_chx.planning.slot_layout import expand
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, LiveTopology, Plan, RingMember, plan
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.topology.slot_view import SlotNames, _find_kept_shares, view_slots
+from rabbit_chx.topology.slots import SlotNames, _find_kept_shares, view_slots
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'

@@ -14,8 +14,8 @@ from stream_node import Clock, Session, StreamNode, event_frame, in_memory
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, DamagedChunkError, UnreachableError
 from rabbit_chx.streams import ReadLimits, StreamReader
 from rabbit_chx.streams.chunks import read_chunk
-from rabbit_chx.streams.ends import ChunkFinder, LogEnd, LogEnds
 from rabbit_chx.streams.frames import Code, Key, OffsetSpec, StreamChanged
+from rabbit_chx.streams.log_lookup import ChunkFinder, LogEnd, LogEnds
 from rabbit_chx.streams.nodes import open_any, settings_of
 
 TIMEOUT_S = 30.0

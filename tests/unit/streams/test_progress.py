@@ -7,7 +7,7 @@ import pytest
 from rabbit_chx.errors import MissingRowsError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.ends import Progress
+from rabbit_chx.streams.log_lookup import Progress
 
 
 def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: int | None = None) -> Chunk:

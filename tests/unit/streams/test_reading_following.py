@@ -12,9 +12,9 @@ from stream_node import Session, StreamNode, in_memory
 from rabbit_chx import retry
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 from rabbit_chx.streams import ReadLimits, StreamReader
+from rabbit_chx.streams.chunk_readers import FollowingChunkReader
 from rabbit_chx.streams.frames import Key
 from rabbit_chx.streams.options import ReaderOptions
-from rabbit_chx.streams.reading import FollowingChunkReader
 
 
 def cluster(chunks: int) -> tuple[StreamNode, StreamNode]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.slot_view import HandOverMarker, make_consumer_tag, parse_member
+from rabbit_chx.topology.slots import HandOverMarker, make_consumer_tag, parse_member
 
 _FLUSH = HandOverMarker("flush", "events.slot.07", "9f2c", "events.park")
 

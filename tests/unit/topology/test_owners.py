@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.slot_view import SlotNames, assign_owners
+from rabbit_chx.topology.slots import SlotNames, assign_owners
 
 _QUEUES = ("a", "b", "c")
 #: Each queue that a slot may have, and none; "d" is no member.

@@ -8,7 +8,7 @@ from rabbit_chx import ExchangeRef, HashRing
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Destination
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition
-from rabbit_chx.topology.slot_view import SlotView, view_slots
+from rabbit_chx.topology.slots import SlotView, view_slots
 
 PLACES = [ExchangeRef("e.slot.00"), ExchangeRef("e.slot.01"), ExchangeRef("audit")]
 RING = HashRing.from_buckets([*PLACES, "plain"])

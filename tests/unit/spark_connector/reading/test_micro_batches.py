@@ -14,7 +14,7 @@ from stream_bytes import chunk_of
 from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, RabbitChxError
 from rabbit_chx.streams import Fingerprint
 from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.ends import LogEnd
+from rabbit_chx.streams.log_lookup import LogEnd
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import micro_batches
 from spark_connector.reading.micro_batches import MicroBatches, Place, Sources, offset_of, places_in

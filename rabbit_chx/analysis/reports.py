@@ -38,7 +38,7 @@ from rabbit_chx.result_fields import SPREAD, Shown, json_fields, shown, to_json
 from rabbit_chx.routing import ExchangeRef, Explanation
 from rabbit_chx.routing.bindings import LISTED_CONDITION, Flows, Place
 from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.words import percent, percent_or_blank, plural
+from rabbit_chx.text import percent, percent_or_blank, plural
 
 if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Destination

@@ -18,6 +18,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
+from rabbit_chx.text import grouped
 from rabbit_chx.topology.objects import (
     LINK_NAME,
     BindingDefinition,
@@ -27,7 +28,6 @@ from rabbit_chx.topology.objects import (
     order_of_name,
 )
 from rabbit_chx.topology.schema import PlannedChange
-from rabbit_chx.words import grouped
 
 # -- The names of the slots of an exchange, and the queue that owns each slot
 # The file lists the slots of each queue, or its weights determine them, with as few keys moved as possible.

@@ -3,7 +3,7 @@
 Method:
 
 1. The reader's constructor finds the offsets of start and end on the stream's leader (`ChunkFinder`), since a replica may lag behind. The end is
-   that of the last chunk *of rows*: `rabbit_chx.streams.ends` explains why.
+   that of the last chunk *of rows*: `rabbit_chx.streams.log_lookup` explains why.
 2. A `RangeChunkReader` gets the offsets with `landmarks`: the fingerprints of chunks in the range. Spark's tasks receive both from the
    driver. Its constructor does not connect. The range is verified on the leader only if the log may have been cut since: if no chunk
    arrives, or one that ends before the start.
@@ -42,8 +42,8 @@ from rabbit_chx.errors import (
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.ends import ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.frames import DeliveredChunk, Key
+from rabbit_chx.streams.log_lookup import ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
 from rabbit_chx.streams.options import Filters, RangeOptions, ReaderOptions, StoredOffset, StreamSubscription
 
