@@ -10,18 +10,8 @@ import re
 import struct
 from typing import Final, NamedTuple
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.exchange_types import exchange_type_remedy
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    ConnectionLimitError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
-)
 
 
 class ControlBytes(bytes):
@@ -179,45 +169,45 @@ _UNKNOWN_TYPE = "unknown exchange type '(.*)'"
 
 #: The code; the broker's words as a regular expression, where '.*' spans names, which are in quotes; the error; the remedy. The first match
 #: applies. The texts are those of rabbitmq-server 3.10 to 4.3.
-_MEANINGS: tuple[tuple[int, str, type[RabbitChxError], str], ...] = (
-    (320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
-    (403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
-    (403, "token has expired", ConnectionLostError, "no new token arrived in time: connect again"),
-    (403, "access to .* refused", AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
-    (403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
-    (403, "queue .* in exclusive use", AccessRefusedError, "one consumer has the queue for itself: stop it first"),
-    (403, "", AccessRefusedError, f"check user name, password and auth_mechanism; {IF_RIGHT}"),
-    (404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
-    (404, "", NotFoundError, "check the name and the vhost, or declare it first"),
-    (405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
-    (406, _UNKNOWN_TYPE, BrokerRefusedError, ""),
-    (406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
-    (406, "user_id property", BrokerRefusedError, "pass the name of the connected user as user_id, or none"),
-    (406, "invalid expiration", BrokerRefusedError, "pass the milliseconds as text, such as '60000'"),
-    (406, "fast reply consumer", BrokerRefusedError, "consume from amq.rabbitmq.reply-to on the same channel first"),
-    (406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),
-    (406, "queue limit in .* is reached", BrokerRefusedError, "delete queues, or raise the limit"),
-    (406, "exchange limit of .* is reached", BrokerRefusedError, "delete exchanges, or raise cluster_exchange_limit in the broker's configuration"),
-    (406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
-    (406, "delivery acknowledgement .* timed out", BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
-    (406, "", MismatchError, "correct what it names"),
-    (503, _UNKNOWN_TYPE, BrokerRefusedError, ""),
-    (530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
-    (530, "channels opened .* has reached the", ConnectionLimitError, "open fewer channels (a group needs one for each queue), or raise the limit"),
-    (530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "grant the user permissions on the vhost"),
-    (530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
-    (541, "feature flag is disabled", BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
-    (541, "Feature .*transient_nonexcl_queues.* is deprecated", BrokerRefusedError, "declare the queue as durable, or as exclusive"),
-    (541, "Feature .* is deprecated", BrokerRefusedError, "do without it, or permit it in the broker's configuration"),
-    (541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
+_MEANINGS: tuple[tuple[int, str, type[errors.RabbitChxError], str], ...] = (
+    (320, "", errors.ConnectionLostError, "connect again once the broker is back; look at its log"),
+    (403, "internal exchange", errors.AccessRefusedError, "publish to one that is not internal"),
+    (403, "token has expired", errors.ConnectionLostError, "no new token arrived in time: connect again"),
+    (403, "access to .* refused", errors.AccessRefusedError, "grant the user the permission: rabbitmqctl set_permissions"),
+    (403, "reserved prefix", errors.AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
+    (403, "queue .* in exclusive use", errors.AccessRefusedError, "one consumer has the queue for itself: stop it first"),
+    (403, "", errors.AccessRefusedError, f"check user name, password and auth_mechanism; {IF_RIGHT}"),
+    (404, "home node .* is down or inaccessible", errors.UnreachableError, "wait until that node is up"),
+    (404, "", errors.NotFoundError, "check the name and the vhost, or declare it first"),
+    (405, "locked queue", errors.BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
+    (406, _UNKNOWN_TYPE, errors.BrokerRefusedError, ""),
+    (406, "message size", errors.BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
+    (406, "user_id property", errors.BrokerRefusedError, "pass the name of the connected user as user_id, or none"),
+    (406, "invalid expiration", errors.BrokerRefusedError, "pass the milliseconds as text, such as '60000'"),
+    (406, "fast reply consumer", errors.BrokerRefusedError, "consume from amq.rabbitmq.reply-to on the same channel first"),
+    (406, "does not have a (running )?replica", errors.UnreachableError, "wait until a node with a replica of the stream is up"),
+    (406, "queue limit in .* is reached", errors.BrokerRefusedError, "delete queues, or raise the limit"),
+    (406, "exchange limit of .* is reached", errors.BrokerRefusedError, "delete exchanges, or raise cluster_exchange_limit in the broker's configuration"),
+    (406, "inequivalent arg", errors.MismatchError, "use what is there, or delete it first and declare it again"),
+    (406, "delivery acknowledgement .* timed out", errors.BrokerRefusedError, "take fewer messages at once, or raise consumer_timeout of the broker"),
+    (406, "", errors.MismatchError, "correct what it names"),
+    (503, _UNKNOWN_TYPE, errors.BrokerRefusedError, ""),
+    (530, "limit .* is reached", errors.ConnectionLimitError, "close connections, or raise the limit"),
+    (530, "channels opened .* has reached the", errors.ConnectionLimitError, "open fewer channels (a group needs one for each queue), or raise the limit"),
+    (530, "^NOT_ALLOWED - access to vhost .* refused for user", errors.AccessRefusedError, "grant the user permissions on the vhost"),
+    (530, "^NOT_ALLOWED - vhost .* not found$", errors.NotFoundError, "check the vhost in the URL, or create it"),
+    (541, "feature flag is disabled", errors.BrokerRefusedError, "a feature flag or the broker's configuration disables this queue type"),
+    (541, "Feature .*transient_nonexcl_queues.* is deprecated", errors.BrokerRefusedError, "declare the queue as durable, or as exclusive"),
+    (541, "Feature .* is deprecated", errors.BrokerRefusedError, "do without it, or permit it in the broker's configuration"),
+    (541, "", errors.BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
 )  # fmt: skip
 
 
 def error_for(
     code: int, text: str, *, where: str, exchange: str | None = None, queue: str | None = None
-) -> RabbitChxError:
+) -> errors.RabbitChxError:
     """Return the error for a channel or connection that the broker closed."""
-    kind: type[RabbitChxError] = BrokerRefusedError
+    kind: type[errors.RabbitChxError] = errors.BrokerRefusedError
     remedy = "look at the broker's log"
     for known_code, words, meant, advice in _MEANINGS:
         if known_code == code and (found := re.search(words, text, re.DOTALL)):
@@ -232,16 +222,19 @@ def error_for(
 _NOT_ALLOWED = 530
 
 
-def is_transient(error: RabbitChxError) -> bool:
+def is_transient(error: errors.RabbitChxError) -> bool:
     """Return whether a later attempt to connect may succeed without any change of the settings."""
-    if isinstance(error, InputError):
+    if isinstance(error, errors.InputError):
         return False
-    return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES
+    return (
+        isinstance(error, (errors.UnreachableError, errors.ConnectionLimitError))
+        or error.reply_code in _PASSING_CODES
+    )
 
 
-def may_be_limit(error: RabbitChxError) -> bool:
+def may_be_limit(error: errors.RabbitChxError) -> bool:
     """Return whether a vhost is refused without a reason, as the stream protocol does at a limit of connections.
 
     It does so without permission and without the vhost, too: who has opened the vhost before may try again.
     """
-    return type(error) is BrokerRefusedError and error.reply_code == _NOT_ALLOWED
+    return type(error) is errors.BrokerRefusedError and error.reply_code == _NOT_ALLOWED

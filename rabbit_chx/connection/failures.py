@@ -16,18 +16,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.frames import IF_RIGHT
 from rabbit_chx.amqp.settings import SCHEMES
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-    RabbitChxError,
-    UnknownOutcomeError,
-    UnreachableError,
-)
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -44,7 +35,7 @@ _OUR_CERTIFICATE = re.compile(
 #: A failure, and the client's exception types for it.
 ClientFailure: TypeAlias = tuple[
     type[BaseException] | tuple[type[BaseException], ...],
-    Callable[["ConnectionSettings", str], RabbitChxError],
+    Callable[["ConnectionSettings", str], errors.RabbitChxError],
 ]
 
 _PROTOCOLS = {"amqp": "AMQP 0-9-1", "stream": "the stream protocol"}
@@ -60,15 +51,15 @@ TOKEN_REFUSED = frozenset({403, 530})
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
 
-class StallError(BrokerTimeoutError):
+class StallError(errors.BrokerTimeoutError):
     """The broker does not reply, although it has not blocked the connection."""
 
 
-class InterruptedLinkError(ConnectionLostError):
+class InterruptedLinkError(errors.ConnectionLostError):
     """Ctrl-C or another signal interrupted the connection."""
 
 
-class RefusedCertificateError(ConnectionLostError):
+class RefusedCertificateError(errors.ConnectionLostError):
     """The broker requires a client certificate, or another one."""
 
 
@@ -77,7 +68,7 @@ class RefusedCertificateError(ConnectionLostError):
 
 def connect_error(
     settings: ConnectionSettings, cause: BaseException, words: str, failures: Sequence[ClientFailure]
-) -> RabbitChxError:
+) -> errors.RabbitChxError:
     """Return the error for a connection that a client could not open."""
     refused = certificate_error(settings.masked_url, cause, words)
     if refused is not None:
@@ -88,39 +79,39 @@ def connect_error(
     return unreachable(settings, cause, words)
 
 
-def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> AccessRefusedError:
+def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> errors.AccessRefusedError:
     """Return the error for a broker that supports none of the configured auth mechanisms."""
     offers = f"the auth mechanisms {', '.join(offered)}" if offered else "other auth mechanisms"
-    return AccessRefusedError(
+    return errors.AccessRefusedError(
         f"{settings.masked_url}: the broker offers {offers}, not {' or '.join(settings.auth_mechanisms)}: "
         "change auth_mechanism in the URL, or the broker's auth_mechanisms"
     )
 
 
-def login_error(settings: ConnectionSettings, words: str) -> AccessRefusedError:
+def login_error(settings: ConnectionSettings, words: str) -> errors.AccessRefusedError:
     """Return the error for a connection that ended at the login without a reply."""
-    return AccessRefusedError(
+    return errors.AccessRefusedError(
         f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism; "
         f"{IF_RIGHT}",
         reply_code=403,
     )
 
 
-def vhost_error(settings: ConnectionSettings, words: str) -> BrokerRefusedError:
+def vhost_error(settings: ConnectionSettings, words: str) -> errors.BrokerRefusedError:
     """Return the error for a connection that ended at connection.open without a reply."""
-    return BrokerRefusedError(
+    return errors.BrokerRefusedError(
         f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({words}): check the vhost in the URL, the user's "
         "permissions on it, and the limits of connections",
         reply_code=530,
     )
 
 
-def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> BrokerTimeoutError:
+def connect_timeout_error(settings: ConnectionSettings, _words: str = "") -> errors.BrokerTimeoutError:
     """Return the error for a connection, or for its token, that was not ready in time."""
     timeout_s = settings.connection_timeout_s
     if settings.password.pending:
-        return BrokerTimeoutError(no_token(settings.password.pending, timeout_s))
-    return BrokerTimeoutError(
+        return errors.BrokerTimeoutError(no_token(settings.password.pending, timeout_s))
+    return errors.BrokerTimeoutError(
         f"{settings.masked_url}: not open within {timeout_s:g} s: check host, port and firewall"
     )
 
@@ -130,10 +121,10 @@ def no_token(name: str, waited_s: float) -> str:
     return f"{name}: no token within {waited_s:g} s: run it by hand"
 
 
-def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
+def not_amqp(settings: ConnectionSettings, words: str) -> errors.UnreachableError:
     """Return the error for a peer that closes during the handshake: a starting broker behind a proxy, or another protocol."""
     tls = "" if settings.tls else f"; a port that speaks TLS needs {SCHEMES[settings.protocol][1]}://"
-    return UnreachableError(
+    return errors.UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, closes connections like this: try again "
         f"in a moment. Else: is {_PROTOCOLS[settings.protocol]} spoken there? Check the port{tls}"
         f"{_NEEDS[settings.protocol]}"
@@ -142,24 +133,26 @@ def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
 
 def unreachable(
     settings: ConnectionSettings, cause: BaseException | None, words: str | None = None
-) -> UnreachableError:
+) -> errors.UnreachableError:
     """Return the error for a connection that could not be opened."""
     where = settings.masked_url
     if isinstance(cause, ssl.SSLError):
         return tls_error(settings, cause, words)
     if isinstance(cause, (socket.gaierror, UnicodeError)):
-        return UnreachableError(f"{where}: the host cannot be resolved ({words or cause}): check the URL")
+        return errors.UnreachableError(
+            f"{where}: the host cannot be resolved ({words or cause}): check the URL"
+        )
     if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
+        return errors.BrokerTimeoutError(
             f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
         )
     if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
         return not_amqp(settings, words or str(cause))
     if has_no_descriptor(cause):
-        return UnreachableError(
+        return errors.UnreachableError(
             f"{where}: there is no file descriptor left ({words or cause}): close files or sockets, or raise the limit (ulimit -n)"
         )
-    return UnreachableError(
+    return errors.UnreachableError(
         f"{where}: no server answers there ({words or cause}): check host and port, and that the broker runs"
         f"{_NEEDS[settings.protocol]}"
     )
@@ -172,21 +165,21 @@ def has_no_descriptor(cause: BaseException | None) -> bool:
 
 def tls_error(
     settings: ConnectionSettings, cause: BaseException, words: str | None = None
-) -> UnreachableError:
+) -> errors.UnreachableError:
     """Return the error for a TLS handshake that failed."""
     where = settings.masked_url
     refused = certificate_error(where, cause, words)
     if refused is not None:
         return refused
     if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
+        return errors.BrokerTimeoutError(
             f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
         )
     remedy = "is it a TLS port?"
     (plain, with_tls) = SCHEMES[settings.protocol]
     if getattr(cause, "reason", None) in WITHOUT_TLS:
         remedy = f"this port answers without TLS: write {plain}:// in place of {with_tls}://"
-    return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): {remedy}")
+    return errors.UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): {remedy}")
 
 
 #: The remedy by OpenSSL's code (x509_vfy.h): not yet valid, expired, and valid for another host name or address.
@@ -199,15 +192,17 @@ _VERIFY_REMEDIES = {
 _UNTRUSTED = "pass its CA with cacertfile, or its name with server_name_indication"
 
 
-def certificate_error(where: str, cause: BaseException, words: str | None = None) -> UnreachableError | None:
+def certificate_error(
+    where: str, cause: BaseException, words: str | None = None
+) -> errors.UnreachableError | None:
     """Return the error if one side refuses the certificate of the other, or its absence; otherwise None."""
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return UnreachableError(
+        return errors.UnreachableError(
             f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
             f"{_VERIFY_REMEDIES.get(getattr(cause, 'verify_code', 0), _UNTRUSTED)}"
         )
     alert = _OUR_CERTIFICATE.search(words or str(cause))
-    return None if alert is None else UnreachableError(_our_certificate(where, alert))
+    return None if alert is None else errors.UnreachableError(_our_certificate(where, alert))
 
 
 def _our_certificate(where: str, alert: re.Match[str]) -> str:
@@ -217,65 +212,69 @@ def _our_certificate(where: str, alert: re.Match[str]) -> str:
     )
 
 
-def handshake_timeout(settings: ConnectionSettings) -> BrokerTimeoutError:
+def handshake_timeout(settings: ConnectionSettings) -> errors.BrokerTimeoutError:
     """Return the error for a handshake that took longer than the connection timeout."""
     port = "an AMQP" if settings.protocol == "amqp" else "a stream"
-    return BrokerTimeoutError(
+    return errors.BrokerTimeoutError(
         f"{settings.masked_url}: the broker did not finish the {port.split()[1]} handshake within "
         f"{settings.connection_timeout_s:g} s: is it {port} port, and is the broker overloaded?"
     )
 
 
-def handshake_failure(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
+def handshake_failure(
+    settings: ConnectionSettings, cause: errors.ConnectionLostError
+) -> errors.UnreachableError:
     """Return the error for a connection that ended during the handshake."""
     if isinstance(cause, RefusedCertificateError):
-        return UnreachableError(str(cause))
+        return errors.UnreachableError(str(cause))
     return not_amqp(settings, str(cause).removeprefix(f"{settings.masked_url}: "))
 
 
 # -- while it is open
 
 
-def not_a_stream_port(settings: ConnectionSettings, protocol: str) -> InputError:
+def not_a_stream_port(settings: ConnectionSettings, protocol: str) -> errors.InputError:
     """Return the error for a port that answers with bytes of another protocol."""
     usual = "5551 with TLS" if settings.tls else "5552"
-    return InputError(
+    return errors.InputError(
         f"{settings.masked_url}: this port speaks {protocol}, not the stream protocol: streams are on port {usual} (rabbitmq-plugins "
         "enable rabbitmq_stream)"
     )
 
 
-def disconnect_error(where: str, cause: Exception | None = None) -> ConnectionLostError:
+def disconnect_error(where: str, cause: Exception | None = None) -> errors.ConnectionLostError:
     """Return the error for a connection that ended."""
     alert = _OUR_CERTIFICATE.search(str(cause))
     if alert is not None:
         return RefusedCertificateError(_our_certificate(where, alert))
     why = cause or "the broker's side closed it; look at its log"
-    return ConnectionLostError(f"{where}: the connection was lost: {why}")
+    return errors.ConnectionLostError(f"{where}: the connection was lost: {why}")
 
 
-def renewal_error(where: str, words: str) -> ConnectionLostError:
+def renewal_error(where: str, words: str) -> errors.ConnectionLostError:
     """Return the error for a connection that ended because the broker refuses a new token; the next login asks for another."""
-    return ConnectionLostError(f"{where}: the broker refuses the new token ({words}): connect again")
+    return errors.ConnectionLostError(f"{where}: the broker refuses the new token ({words}): connect again")
 
 
-def heartbeat_error(where: str, silence_s: float) -> ConnectionLostError:
+def heartbeat_error(where: str, silence_s: float) -> errors.ConnectionLostError:
     """Return the error for a broker that missed two heartbeats."""
-    return ConnectionLostError(
+    return errors.ConnectionLostError(
         f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
         "the connection is taken as lost; look whether broker and network are up"
     )
 
 
-def invalid_bytes(where: str, cause: Exception) -> ConnectionLostError:
+def invalid_bytes(where: str, cause: Exception) -> errors.ConnectionLostError:
     """Return the error for bytes that violate the protocol."""
     words = _ADDRESS.sub("", str(cause))
-    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
+    return errors.ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
 
 
-def reply_timeout_error(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
+def reply_timeout_error(where: str, method: str, waited_s: float) -> errors.BrokerTimeoutError:
     """Return the error for a method without a reply in time."""
-    return BrokerTimeoutError(f"{where}: no answer to {method} within {waited_s:g} s: see the broker's log")
+    return errors.BrokerTimeoutError(
+        f"{where}: no answer to {method} within {waited_s:g} s: see the broker's log"
+    )
 
 
 def start_thread(thread: threading.Thread, where: str) -> None:
@@ -283,7 +282,7 @@ def start_thread(thread: threading.Thread, where: str) -> None:
     try:
         thread.start()
     except RuntimeError as cause:
-        raise UnreachableError(
+        raise errors.UnreachableError(
             f"{where}: the system starts no further thread ({cause}): end some, or raise the limit of processes (ulimit -u, pids of a container)"
         ) from None
 
@@ -303,9 +302,9 @@ def call_in_thread(function: Callable[[], _T], where: str) -> Future[_T]:
     return result
 
 
-def unknown_outcome(cause: RabbitChxError, what: str = "the message") -> UnknownOutcomeError:
+def unknown_outcome(cause: errors.RabbitChxError, what: str = "the message") -> errors.UnknownOutcomeError:
     """Return the error of messages that may be in a queue from a connection that ended without an answer; a copy was refused by `cause`."""
-    error = UnknownOutcomeError(
+    error = errors.UnknownOutcomeError(
         f"{what} may be in a queue: a connection ended before the broker had answered, and what was sent again was refused: {cause}",
         exchange=cause.exchange,
         queue=cause.queue,
@@ -330,6 +329,6 @@ def interruption(where: str, cause: BaseException) -> InterruptedLinkError:
     return InterruptedLinkError(f"{where}: interrupted ({type(cause).__name__}): open a new one")
 
 
-def use_after_close_error(where: str) -> InputError:
+def use_after_close_error(where: str) -> errors.InputError:
     """Return the error for calls after `close`."""
-    return InputError(f"{where}: the connection is closed: open a new one")
+    return errors.InputError(f"{where}: the connection is closed: open a new one")

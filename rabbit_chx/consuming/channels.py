@@ -12,6 +12,7 @@ from typing import Any, Self
 from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.fields import PROPERTY_FLAGS
 from rabbit_chx.amqp.frames import error_for, is_transient
@@ -30,17 +31,6 @@ from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.session import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
 from rabbit_chx.consuming.settings import start_task, wait_to_publish, wait_unless_blocked
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLimitError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.topology.slots import HandOverMarker
 
 #: Time limits in seconds: of a response of the broker, of closing a connection, and until a quorum queue has applied all acks.
@@ -76,15 +66,15 @@ async def _expect_reply(where: str, queue: str | None = None, connection: Any = 
 
     A request that finds its connection of aiormq closed fails with the reason for which the broker closed it.
     """
-    error: RabbitChxError
+    error: errors.RabbitChxError
     try:
         async with asyncio.timeout(_REPLY_S):
             yield
     except TimeoutError:
-        error = BrokerTimeoutError(
+        error = errors.BrokerTimeoutError(
             f"{where}: no answer within {_REPLY_S:g} s: look at the broker's log and alarms", queue=queue
         )
-    except RabbitChxError:
+    except errors.RabbitChxError:
         raise
     except LOST as cause:
         raise_if_cancelled(cause)
@@ -104,11 +94,11 @@ def _reason_of_close(connection: Any) -> BaseException | None:
     return error if error is not None and parse_refusal(error) is not None else None
 
 
-def _close_error(cause: BaseException, where: str, queue: str | None) -> RabbitChxError:
+def _close_error(cause: BaseException, where: str, queue: str | None) -> errors.RabbitChxError:
     reply = parse_refusal(cause)
     if reply is not None:
         return error_for(*reply, where=where, queue=queue)
-    return ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
+    return errors.ConnectionLostError(f"{where}: the connection was lost ({error_text(cause)})", queue=queue)
 
 
 async def _close(connection: Any) -> None:  # of aio-pika
@@ -221,7 +211,7 @@ class ConsumerChannel:
             async with asyncio.timeout(_REPLY_S):
                 await self._channel.queue_declare(_MISSING_QUEUE, passive=True)
         except TimeoutError:
-            raise ConnectionLostError(
+            raise errors.ConnectionLostError(
                 f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self.queue!r}",
                 queue=self.queue,
             ) from None
@@ -232,7 +222,7 @@ class ConsumerChannel:
         """Close the channel."""
         await _close(self._channel)
 
-    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+    def when_closed(self, call: Callable[[errors.RabbitChxError | None], None]) -> None:
         """Register a callback for the end of the channel.
 
         Its argument is an error if the user lacks a permission, or if the broker has cancelled the consumer; else None.
@@ -245,13 +235,13 @@ class ConsumerChannel:
             elif isinstance(cause, aiormq_errors.ConnectionClosed) and parse_refusal(cause):
                 # Whether a new connection helps is what the attempt to open it finds.
                 reason = _close_error(cause, self._where, self.queue)
-                call(ConnectionLostError(f"{reason}", queue=self.queue, reply_code=reason.reply_code))
+                call(errors.ConnectionLostError(f"{reason}", queue=self.queue, reply_code=reason.reply_code))
             else:
                 call(self._cancellation() if self.is_cancelled else None)
 
         self._channel.closing.add_done_callback(closed)
 
-    def _cancellation(self) -> ConnectionLostError:
+    def _cancellation(self) -> errors.ConnectionLostError:
         message = (
             f"{self._where}: the broker cancelled the consumer of {self.queue!r}: the queue was deleted, or from 4.3 on a handler exceeded "
             "the consumer timeout"
@@ -261,7 +251,7 @@ class ConsumerChannel:
                 ". A timeout breaks the order of the prefetched messages: raise it (argument or policy of the queue, or consumer_timeout of "
                 "the broker), or lower prefetch"
             )
-        return ConnectionLostError(message, queue=self.queue)
+        return errors.ConnectionLostError(message, queue=self.queue)
 
 
 class ConsumingConnection:
@@ -352,7 +342,7 @@ class ConsumingConnection:
         numbers = ((self._last_number + step) % most + 1 for step in range(most))
         self._last_number = next((number for number in numbers if number not in used), 0)
         if not self._last_number:
-            raise InputError(
+            raise errors.InputError(
                 f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: assign fewer "
                 "queues to each member, or raise channel_max on the broker"
             )
@@ -408,9 +398,9 @@ class GroupConnection(ConsumingConnection):
         if channel.has_acked:
             try:
                 await channel.sync()  # the broker's channel has read all acks then
-            except BrokerTimeoutError:
+            except errors.BrokerTimeoutError:
                 raise
-            except RabbitChxError:
+            except errors.RabbitChxError:
                 return  # it is closed
             with ignore_loss():
                 other = await self._open_channel()
@@ -432,7 +422,7 @@ class GroupConnection(ConsumingConnection):
         """
         try:
             await self.declare_passively(queue)
-        except AccessRefusedError as refused:  # the broker names only one of the permissions
+        except errors.AccessRefusedError as refused:  # the broker names only one of the permissions
             raise refused.reworded(f"{refused}. A group needs the permission read on its queues") from None
         arguments = dict(expected)
         for _ in range(_MAX_ARGUMENTS):
@@ -440,7 +430,7 @@ class GroupConnection(ConsumingConnection):
                 async with _expect_reply(self.where, queue):
                     channel = await self._open_channel()
                     await channel.queue_declare(queue, durable=True, arguments={**arguments, **NEVER_CREATED})
-            except MismatchError as refusal:
+            except errors.MismatchError as refusal:
                 if is_deleted(str(refusal)):
                     await self.declare_passively(queue)  # raises a NotFoundError, unless it exists again
                     continue
@@ -448,7 +438,7 @@ class GroupConnection(ConsumingConnection):
                 if learned is None:
                     return None
                 arguments = learned
-            except BrokerRefusedError:
+            except errors.BrokerRefusedError:
                 return None
             else:
                 await _close(channel)
@@ -486,7 +476,7 @@ class GroupConnection(ConsumingConnection):
         try:
             return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
         # Also of a queue that is not a stream: "invalid arg 'x-stream-offset'".
-        except BrokerRefusedError as refusal:
+        except errors.BrokerRefusedError as refusal:
             raise _journal_refusal(refusal, journal) from None
 
     async def declare_journal(self, journal: str) -> None:
@@ -499,12 +489,12 @@ class GroupConnection(ConsumingConnection):
         try:
             try:
                 await self.declare_passively(journal)
-            except NotFoundError:
+            except errors.NotFoundError:
                 async with _expect_reply(self.where, journal):
                     channel = await self._open_channel()
                     await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
                 await _close(channel)
-        except BrokerRefusedError as refusal:
+        except errors.BrokerRefusedError as refusal:
             raise _journal_refusal(refusal, journal) from None
 
 
@@ -539,9 +529,9 @@ class _Writer:
             try:
                 channel = await self._open()
                 await self._publish_once(channel, queue, body, properties)
-            except RabbitChxError as error:
+            except errors.RabbitChxError as error:
                 self._drop(channel)
-                if not is_transient(error) or isinstance(error, ConnectionLimitError):
+                if not is_transient(error) or isinstance(error, errors.ConnectionLimitError):
                     raise
                 failures += 1
                 await wait_to_publish(failures, error, queue)
@@ -579,7 +569,7 @@ class _Writer:
             channel.basic_publish(body, routing_key=queue, properties=properties)
         )
         if not await wait_unless_blocked(publishing, _REPLY_S, self.is_blocked):
-            raise ConnectionLostError(
+            raise errors.ConnectionLostError(
                 f"{self._where}: {queue!r} confirmed nothing for {_REPLY_S:g} s", queue=queue
             )
         async with _expect_reply(self._where, queue):
@@ -596,10 +586,10 @@ class _Writer:
             start_task(_close(connection), self._closing)
 
 
-def _journal_refusal(refusal: BrokerRefusedError, journal: str) -> BrokerRefusedError:
+def _journal_refusal(refusal: errors.BrokerRefusedError, journal: str) -> errors.BrokerRefusedError:
     """Return a refusal of the journal with its remedies."""
     needs = ""
-    if isinstance(refusal, AccessRefusedError):
+    if isinstance(refusal, errors.AccessRefusedError):
         needs = ": the user needs the permissions read on it and write on the default exchange, and configure where it is not declared yet"
     words = f"{refusal}. The group's journal is the stream {journal!r}{needs}. {WITHOUT_JOURNAL}"
     return refusal.reworded(words, queue=journal)

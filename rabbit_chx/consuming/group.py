@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.exchange_types import delivery_limit
 from rabbit_chx.amqp.frames import may_be_limit
@@ -49,14 +50,6 @@ from rabbit_chx.consuming.settings import (
     start_task,
     wait_to_reconnect,
     waiting,
-)
-from rabbit_chx.errors import (
-    ConnectionLostError,
-    HandlerError,
-    InputError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.publishing import Retries
@@ -104,7 +97,7 @@ class UndeliverableQueues:
         self.settle_s = 0.0
         self.first: str | None = None
 
-    def on_session_ended(self, cause: RabbitChxError, session: _EndedSession) -> str | None:
+    def on_session_ended(self, cause: errors.RabbitChxError, session: _EndedSession) -> str | None:
         """Learn from the error that ended a session; return the queue that is left out from now on, None for none."""
         if cause.reply_code != _INTERNAL_ERROR or not session.consumed:
             self.settle_s = 0.0
@@ -267,15 +260,17 @@ class Group(ABC):
     async def _run_once(self, handle: Callable[[Any], Awaitable[None]]) -> None:
         """Run until `stop`, then leave; an InputError unless the group is open and does not run yet."""
         if self._connection is None:
-            raise InputError(f"the group is not open: use 'async with {type(self).__name__}(...) as group:'")
+            raise errors.InputError(
+                f"the group is not open: use 'async with {type(self).__name__}(...) as group:'"
+            )
         self._guard.check_in_loop()
         if self._is_running:
-            raise InputError("the group runs already: call run once")
+            raise errors.InputError("the group runs already: call run once")
         self._is_running = True
         self._loop_watch.start(self._on_late_loop)
         try:
             await self._run(handle)
-        except RabbitChxError as error:  # who runs it in a task may see it late, or never
+        except errors.RabbitChxError as error:  # who runs it in a task may see it late, or never
             _log.error("group member %s ends: %s", self.member, error, extra={"queue": error.queue})
             raise
         finally:
@@ -288,7 +283,7 @@ class Group(ABC):
     def _on_late_loop(self, silence_s: float) -> None:
         """End the session: other members may have the queues. The next one joins as a new member does."""
         if self._session is not None:
-            error = ConnectionLostError(
+            error = errors.ConnectionLostError(
                 f"group member {self.member}: the event loop did not answer for {silence_s:.0f} s, and loop_timeout_s is "
                 f"{self._loop_watch.timeout_s:g}, so others take its queues: a handler must not block the loop; run blocking code by "
                 "asyncio.to_thread, or raise loop_timeout_s"
@@ -307,9 +302,9 @@ class Group(ABC):
             try:
                 session = self._new_session(await self._connect(), handle)
                 await session.run(self._stop)
-            except (HandlerError, InputError):
+            except (errors.HandlerError, errors.InputError):
                 raise
-            except RabbitChxError as cause:
+            except errors.RabbitChxError as cause:
                 if session is not None:
                     is_steady = time.monotonic() - began >= self._retries.reconnect_timeout_s
                     if session.is_up and (is_steady or not may_be_limit(cause)):
@@ -328,7 +323,7 @@ class Group(ABC):
                     lost_at=lost_at,
                 )
 
-    def _goes_on_without(self, cause: RabbitChxError, session: GroupSession | None) -> bool:  # noqa: ARG002  # of a ConsumerGroup
+    def _goes_on_without(self, cause: errors.RabbitChxError, session: GroupSession | None) -> bool:  # noqa: ARG002  # of a ConsumerGroup
         """Return whether the group runs without a queue that was deleted, or cannot be delivered, according to the error that ended a session."""
         return False
 
@@ -446,7 +441,7 @@ class ConsumerGroup(Group):
         journal = options.journal
         queues = options.queues
         if journal is not None and _AMAZON_MQ.search(self._settings.host):
-            raise InputError(
+            raise errors.InputError(
                 f"journal is {journal!r}, a stream, and {self._settings.host} is of Amazon MQ, which does not support streams and loses their "
                 f"data. {WITHOUT_JOURNAL}"
             )
@@ -527,12 +522,12 @@ class ConsumerGroup(Group):
                 extra={"queue": message.queue},
             )
 
-    def _goes_on_without(self, cause: RabbitChxError, session: GroupSession | None) -> bool:
-        if isinstance(cause, NotFoundError):
+    def _goes_on_without(self, cause: errors.RabbitChxError, session: GroupSession | None) -> bool:
+        if isinstance(cause, errors.NotFoundError):
             return self._goes_on_without_deleted(cause)
         return session is not None and self._leaves_out(cause, session)
 
-    def _goes_on_without_deleted(self, cause: NotFoundError) -> bool:
+    def _goes_on_without_deleted(self, cause: errors.NotFoundError) -> bool:
         left = self._prefetches.keys() - self._deleted - {cause.queue}
         if cause.queue not in self._prefetches or not left:
             return False
@@ -548,7 +543,7 @@ class ConsumerGroup(Group):
         )
         return True
 
-    def _leaves_out(self, cause: RabbitChxError, session: GroupSession) -> bool:
+    def _leaves_out(self, cause: errors.RabbitChxError, session: GroupSession) -> bool:
         """Return whether the error shows which queue ends each connection that consumes it; the next session is without it."""
         queue = self._undeliverable.on_session_ended(cause, session)
         if queue is None:
@@ -582,10 +577,10 @@ class ConsumerGroup(Group):
         while self._deleted:
             await asyncio.sleep(self._member.timing.watch_s)
             for queue in sorted(self._deleted):
-                with contextlib.suppress(NotFoundError):
+                with contextlib.suppress(errors.NotFoundError):
                     self._prefetches |= await self._check_queues(connection, (queue,))
                     self._deleted.discard(queue)
-                    raise ConnectionLostError(
+                    raise errors.ConnectionLostError(
                         f"{self._where}: queue {queue!r} was deleted, and exists again: consuming it",
                         queue=queue,
                     )
@@ -598,7 +593,7 @@ class ConsumerGroup(Group):
                 if not await self._can_be_delivered(queue):
                     continue
                 self._undeliverable.left_out.discard(queue)
-                raise ConnectionLostError(
+                raise errors.ConnectionLostError(
                     f"{self._where}: queue {queue!r} was left out, and can be delivered: consuming it",
                     queue=queue,
                 )
@@ -609,9 +604,9 @@ class ConsumerGroup(Group):
 
         try:
             await consume_alone(self._settings, queue, self._prefetches[queue])
-        except NotFoundError:
+        except errors.NotFoundError:
             return True  # it was deleted: the next session notes it
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             _log.debug("group member %s: queue %s stays left out: %s", self.member, queue, error)
             return False
         return True
@@ -637,7 +632,7 @@ class ConsumerGroup(Group):
         prefetches = await self._check_queues(connection, self.queues)
         if self._member.journal is not None:
             # After the checks, so that a group that cannot run declares nothing.
-            with contextlib.suppress(UnreachableError):  # a node may be down: `run` tries again
+            with contextlib.suppress(errors.UnreachableError):  # a node may be down: `run` tries again
                 await connection.declare_journal(self._member.journal)
         return prefetches
 
@@ -654,7 +649,7 @@ class ConsumerGroup(Group):
         if known is None or await connection.queue_arguments(queue, known) == known:
             return
         self._prefetches |= await self._check_queues(connection, (queue,))
-        raise ConnectionLostError(
+        raise errors.ConnectionLostError(
             f"{self._where}: queue {queue!r} was declared again with other arguments: consuming it again",
             queue=queue,
         )
@@ -683,20 +678,20 @@ def check_async(name: str, function: object) -> None:
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that is callable
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
-        raise InputError(f"{name} is {function!r:.100}, which is not async: write async def")
+        raise errors.InputError(f"{name} is {function!r:.100}, which is not async: write async def")
 
 
 def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
     if isinstance(queues, str):
-        raise InputError(f"queues is the text {queues!r}: pass a list of names")
+        raise errors.InputError(f"queues is the text {queues!r}: pass a list of names")
     destinations = queues.destinations if isinstance(queues, KeyMap) else queues
     names = list(dict.fromkeys(name for name in destinations if name is not None))  # None: a hole
     for name in names:
         if isinstance(name, ExchangeRef):
-            raise InputError(f"{name} is an exchange: pass the slot table, or the names of its queues")
+            raise errors.InputError(f"{name} is an exchange: pass the slot table, or the names of its queues")
         check_name(name, "queue")
     if not names:
-        raise InputError("queues is empty: pass one queue or more")
+        raise errors.InputError("queues is empty: pass one queue or more")
     return tuple(str(name) for name in names)
 
 
@@ -710,5 +705,7 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     except (TypeError, ValueError):
         is_valid = False
     if not is_valid:
-        raise InputError(f"static is {static!r}: pass (index, count) with an index from 0 to count - 1")
+        raise errors.InputError(
+            f"static is {static!r}: pass (index, count) with an index from 0 to count - 1"
+        )
     return tuple(sorted(queues)[index::count])

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
+from rabbit_chx import errors
 from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.ownership import (
@@ -36,13 +37,6 @@ from rabbit_chx.consuming.ownership import (
     Subscribe,
 )
 from rabbit_chx.consuming.settings import BLOCKED_S, CANCELLED_S, GroupMember, Hook, call_hook, waiting
-from rabbit_chx.errors import (
-    ConnectionLostError,
-    HandlerError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.text import error_text, typed_error_text
 from rabbit_chx.topology.slots import make_consumer_tag
 from rabbit_chx.tracing import handler_span
@@ -70,7 +64,7 @@ class RunnerSession(Protocol):
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a task until the session ends."""
 
-    def fail(self, error: RabbitChxError) -> None:
+    def fail(self, error: errors.RabbitChxError) -> None:
         """End the session with an error."""
 
     def priority(self, queue: str) -> int:
@@ -79,7 +73,7 @@ class RunnerSession(Protocol):
     def on_subscribed(self, queue: str) -> None:
         """Record that a queue is consumed."""
 
-    def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
+    def on_channel_closed(self, queue: str, refusal: errors.RabbitChxError | None) -> None:
         """Record that the channel of a queue has closed."""
 
     async def write_claim(self, queue: str, token: str) -> None:
@@ -217,7 +211,7 @@ class QueueRunner:
                     with waiting(self.ownership.queue, f"a reply to be in the queue {queue}: look at alarms"):
                         await channel.sync()  # the broker has processed all acks of the channel then
                         await connection.publish(queue, b"", marker.headers())
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             session.fail(error)
 
     def _on_sent(self, sending: asyncio.Task[None]) -> None:
@@ -338,7 +332,7 @@ class QueueRunner:
             what = message.label
             remedy = ""
             state = "The offset is not stored, so the next member begins there"
-        error = HandlerError(
+        error = errors.HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
             f"{self.session.member.failures.retries + 1} attempts ({None if cause is None else error_text(cause)}). {state}: correct {raiser}{remedy}",
             queue=self.ownership.queue,
@@ -403,7 +397,7 @@ class QueueRunner:
             channel = await session.connection.consume_behind(
                 queue, priority, self.prefetch, tag, on_delivered
             )
-        except MismatchError:
+        except errors.MismatchError:
             await session.check(queue)  # its error says what the queue lacks
             raise
         self._channels[number] = channel
@@ -412,7 +406,7 @@ class QueueRunner:
         session.on_subscribed(queue)
         self.execute(self.ownership.on_subscribed(number))
 
-    def _on_closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
+    def _on_closed(self, number: int, session: RunnerSession, refusal: errors.RabbitChxError | None) -> None:
         if session is self.session and self._channels.pop(number, None) is not None:
             session.on_channel_closed(self.ownership.queue, refusal)
 
@@ -444,7 +438,7 @@ class QueueRunner:
             writing.cancel()
         await asyncio.sleep(journal_s)
         if self._claims.pop(token, None) is not None:
-            raise ConnectionLostError(
+            raise errors.ConnectionLostError(
                 f"the claim of {self.ownership.queue!r} was written into the stream {session.member.journal!r} and is not read there after "
                 f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
                 queue=self.ownership.queue,
@@ -465,13 +459,13 @@ class QueueRunner:
         if parking_queue != self._park:  # the request itself would close the channel
             try:
                 await connection.declare_passively(parking_queue)
-            except NotFoundError:
+            except errors.NotFoundError:
                 self.execute(self.ownership.on_park_missing(number))
                 return
         self._park = parking_queue
         try:
             delivery = await channel.fetch(parking_queue)
-        except NotFoundError:  # it was deleted since, and the channel is closed
+        except errors.NotFoundError:  # it was deleted since, and the channel is closed
             self._park = ""
             return
         self.execute(self.ownership.on_fetched(number, delivery))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.exchange_types import ARGUMENT as DELIVERY_LIMIT
 from rabbit_chx.amqp.exchange_types import delivery_limit, delivery_limit_fault
 from rabbit_chx.amqp.frames import is_transient
@@ -35,14 +36,6 @@ from rabbit_chx.consuming.settings import (
     wait_for_any,
     wait_unless_blocked,
     waiting,
-)
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    HandlerError,
-    InputError,
-    MismatchError,
-    RabbitChxError,
 )
 from rabbit_chx.routing.release import QUORUM_V8_SINCE
 from rabbit_chx.text import listed, typed_error_text
@@ -122,7 +115,7 @@ class GroupSession:
         self._has_warmed_up = False  # whether `GroupTiming.warm_up_s` has passed
         self._subscribed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._error: RabbitChxError | None = None  # the first one
+        self._error: errors.RabbitChxError | None = None  # the first one
         self._ended = asyncio.Event()  # by an error
         self._lost = asyncio.Event()  # the connection is unusable
         self._is_ready = False  # whether this member is in the roster that it has read
@@ -144,7 +137,7 @@ class GroupSession:
     async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             self.fail(error)
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -153,13 +146,13 @@ class GroupSession:
                 self._lost.set()  # this session was detached, or the event loop is ending
                 raise_if_cancelled(cause)
             _log.exception("group member %s: an error of the library", self.member.name)
-            self.fail(ConnectionLostError(f"{self.connection.where}: {typed_error_text(cause)}"))
+            self.fail(errors.ConnectionLostError(f"{self.connection.where}: {typed_error_text(cause)}"))
 
-    def fail(self, error: RabbitChxError) -> None:
+    def fail(self, error: errors.RabbitChxError) -> None:
         """End the session with an error; the first error counts."""
         if self._error is None and not self._is_leaving:
             self._error = error
-        if not isinstance(error, HandlerError | InputError):
+        if not isinstance(error, errors.HandlerError | errors.InputError):
             self._lost.set()
         self._ended.set()
 
@@ -175,7 +168,7 @@ class GroupSession:
             self.member.name, queue, self.member.weight, has_warmed_up=self._has_warmed_up
         )
 
-    def on_channel_closed(self, queue: str, refusal: RabbitChxError | None) -> None:
+    def on_channel_closed(self, queue: str, refusal: errors.RabbitChxError | None) -> None:
         """The channel of a queue was closed by the broker or with the connection."""
         runner = self._runners.get(queue) if self.connection.channels_fail_alone else None
         if runner is not None and (refusal is None or is_transient(refusal)):
@@ -190,7 +183,7 @@ class GroupSession:
             runner.consume_again()
             return
         closed = f"{self.connection.where}: the channel that consumes {queue!r} was closed"
-        self.fail(refusal or ConnectionLostError(closed, queue=queue))
+        self.fail(refusal or errors.ConnectionLostError(closed, queue=queue))
 
     def on_subscribed(self, queue: str) -> None:
         """The broker has registered the consumer of a queue."""
@@ -214,7 +207,7 @@ class GroupSession:
         entry = JournalEntry("claim", self.member.name, time.time(), queue=queue, token=token)
         writing = asyncio.ensure_future(self._append(entry))
         if not await wait_unless_blocked(writing, journal_s, self.connection.is_blocked):
-            raise BrokerTimeoutError(
+            raise errors.BrokerTimeoutError(
                 f"the claim of {queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
                 "stream, and whether a majority of its nodes is up",
                 queue=queue,
@@ -271,7 +264,7 @@ class GroupSession:
                 self.spawn(self._look_at_idle_queues)
             await self._consume_all(stop)
             await wait_for_any(stop, self._ended)
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             self.fail(error)
         if self._error is not None:
             raise self._error
@@ -310,7 +303,7 @@ class GroupSession:
             await self._read_last_offset(journal)
             return
         if not await wait_unless_blocked(caught_up, timing.journal_s, self.connection.is_blocked):
-            raise BrokerTimeoutError(
+            raise errors.BrokerTimeoutError(
                 f"what was written into the stream {journal!r} cannot be read there after {timing.journal_s:g} s: look at that stream, "
                 "and whether a majority of its nodes is up",
                 queue=journal,
@@ -360,7 +353,7 @@ class GroupSession:
 
     async def close(self, channels: Iterable[MemberChannel]) -> None:
         """Close the connection, if it is open. Messages that the channels hold are returned before, in order."""
-        with contextlib.suppress(TimeoutError, RabbitChxError):
+        with contextlib.suppress(TimeoutError, errors.RabbitChxError):
             async with asyncio.timeout(_ABANDON_S):
                 await asyncio.gather(*(channel.abandon() for channel in channels))
         await self.connection.close()
@@ -389,8 +382,8 @@ class GroupSession:
         """Write that this member is leaving or has left, unless another process has the name; return whether the broker answers."""
         if self.is_lost or self.connection.lost_at is not None:
             return False
-        if self._is_ready and isinstance(self._error, HandlerError | None):
-            with contextlib.suppress(RabbitChxError, TimeoutError):
+        if self._is_ready and isinstance(self._error, errors.HandlerError | None):
+            with contextlib.suppress(errors.RabbitChxError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self._write(kind)
                     return True
@@ -497,7 +490,7 @@ class GroupSession:
                     f"another process is the member {self.member.name!r} of this group: use another name in each process, "
                     "one that stays the same after a restart, such as the name of its pod, and start this one again"
                 )
-                self.fail(InputError(message))
+                self.fail(errors.InputError(message))
 
     # -- periodic tasks
 
@@ -680,7 +673,9 @@ def learn_argument(queue: str, arguments: Mapping[str, Any], refusal: str) -> di
     name = match["name"]
     if name in REQUIRED_ARGUMENTS or name == "durable":
         current = match["value"] or match["bare"] or "not set"
-        raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
+        raise errors.MismatchError(
+            f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406
+        )
     if match["value"] is None:
         return None
     return {**arguments, name: _parse_argument(match["value"], match["type"])}
@@ -700,10 +695,10 @@ def check_queues(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[
     """
     for queue, arguments in queues.items():
         if fault := delivery_limit_fault(arguments or {}, release):
-            raise MismatchError(f"queue {queue!r}: {': '.join(fault)}", queue=queue)
+            raise errors.MismatchError(f"queue {queue!r}: {': '.join(fault)}", queue=queue)
         retry = (arguments or {}).get("x-delayed-retry-type", "disabled")
         if retry != "disabled":
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"queue {queue!r}: x-delayed-retry-type is {retry!r}, with which a message that is returned waits, and later messages overtake it: "
                 "declare the queue again without it",
                 queue=queue,

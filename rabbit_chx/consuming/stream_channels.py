@@ -24,16 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from rabbit_chx import errors
 from rabbit_chx.connection.failures import start_thread
 from rabbit_chx.consuming.ownership import DeliveredMessage
 from rabbit_chx.consuming.settings import GroupReading, LoopWatch, waiting
-from rabbit_chx.errors import (
-    ConnectionLostError,
-    DamagedChunkError,
-    MissingRowsError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.options import check_options
 from rabbit_chx.streams.chunks import Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
@@ -211,11 +205,11 @@ class SubscribedStream:
         """Return the rows that have arrived; None without any. A damaged chunk is a lost connection until it was read several times."""
         try:
             return self._batch()
-        except DamagedChunkError as cause:
+        except errors.DamagedChunkError as cause:
             damaged = self._reading.damage_of(self._stream)
             error = damaged.note(cause, self.progress.next, self.connection.node)
             if damaged.may_retry:
-                raise ConnectionLostError(f"{error}", queue=self._stream) from None
+                raise errors.ConnectionLostError(f"{error}", queue=self._stream) from None
             raise error from None
 
     def _batch(self) -> pa.RecordBatch | None:
@@ -332,8 +326,8 @@ class StreamChannel:
         self._ended = asyncio.Event()
         self._stop = threading.Event()
         self._commands: queues.SimpleQueue[_Command] = queues.SimpleQueue()
-        self._closed: Callable[[RabbitChxError | None], None] | None = None
-        self._error: RabbitChxError | None = None
+        self._closed: Callable[[errors.RabbitChxError | None], None] | None = None
+        self._error: errors.RabbitChxError | None = None
         # To be answered; of the thread.
         self._election: ConsumerUpdate | None = None
         self._passive: ConsumerUpdate | None = None
@@ -378,17 +372,19 @@ class StreamChannel:
             async with asyncio.timeout(_CLOSE_S):
                 await self._ended.wait()
 
-    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+    def when_closed(self, call: Callable[[errors.RabbitChxError | None], None]) -> None:
         """Register a callback for the loss of the subscription."""
         self._closed = call
         if self._ended.is_set():
             call(self._error)
 
-    def _on_ended(self, error: RabbitChxError | None) -> None:
+    def _on_ended(self, error: errors.RabbitChxError | None) -> None:
         self._error = error
         self._ended.set()
         if not self.subscribed.done():
-            self.subscribed.set_exception(error or ConnectionLostError(f"{self.stream!r} was abandoned"))
+            self.subscribed.set_exception(
+                error or errors.ConnectionLostError(f"{self.stream!r} was abandoned")
+            )
             self.subscribed.exception()  # nobody may wait for it
         elif self._closed is not None and not self._stop.is_set() and not self._reading.loop_watch.is_late:
             self._closed(error)  # otherwise the session ends anyway
@@ -403,15 +399,15 @@ class StreamChannel:
     # -- the thread
 
     def _run(self) -> None:
-        error: RabbitChxError | None = None
+        error: errors.RabbitChxError | None = None
         try:
             self._stop.wait(self._pause_s)
             if not self._stop.is_set():
                 self._read()
-        except RabbitChxError as cause:
+        except errors.RabbitChxError as cause:
             error = cause
-            if isinstance(cause, NotFoundError) and self.subscribed.done():  # it was deleted
-                error = ConnectionLostError(f"{cause}: subscribing again", queue=self.stream)
+            if isinstance(cause, errors.NotFoundError) and self.subscribed.done():  # it was deleted
+                error = errors.ConnectionLostError(f"{cause}: subscribing again", queue=self.stream)
         except Exception as cause:  # noqa: BLE001  # a bug, which must not leave the stream without a reader
             _log.exception("stream %s: reading failed", self.stream, extra={"queue": self.stream})
             error = self._lost(f"reading failed: {typed_error_text(cause)}")
@@ -507,7 +503,7 @@ class StreamChannel:
             if is_unstored:
                 log_start = log_start_without_position(finder, self.stream, start)
         if offset > end.offset and not self._stop.is_set():  # the broker would begin at the end
-            raise MissingRowsError(
+            raise errors.MissingRowsError(
                 f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}, {origin}: it was deleted and created again, "
                 "its log was cut, or another program stored the offset; return from on_gained an offset that it has",
                 queue=self.stream,
@@ -579,8 +575,8 @@ class StreamChannel:
             )
             raise self._lost("the event loop does not answer")
 
-    def _lost(self, why: str) -> ConnectionLostError:
-        return ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
+    def _lost(self, why: str) -> errors.ConnectionLostError:
+        return errors.ConnectionLostError(f"stream {self.stream!r}: {why}", queue=self.stream)
 
     def _store(self, subscribed: SubscribedStream) -> None:
         """Store the offset of the handled rows, and wait for an answer: a member whose connection is lost handles no further batch."""
@@ -597,7 +593,7 @@ class StreamChannel:
     def _store_at_end(self, connection: StreamConnection) -> None:
         """Store the last offset, and wait until the leader has it: the next member reads it there."""
         # If the connection is lost, the next member repeats the rows after the stored offset.
-        with suppress(RabbitChxError):
+        with suppress(errors.RabbitChxError):
             for _ in range(_STORED_CHECKS):
                 if self._handled is None:
                     return

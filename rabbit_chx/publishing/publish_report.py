@@ -8,16 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any, Protocol
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.connection.session import Ledger, OpenConnection
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    ChannelClosedError,
-    ConnectionLostError,
-    MismatchError,
-    PublishError,
-    RabbitChxError,
-)
 from rabbit_chx.publishing.encoder import Rows
 from rabbit_chx.text import with_counts
 
@@ -85,7 +78,9 @@ class DeliveryOutcomes(Protocol):
     def refuse(self, batch: RowBatch) -> None:
         """Note messages that the broker finally refused with basic.nack."""
 
-    def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
+    def close(
+        self, closed: Sequence[RowBatch], cause: errors.RabbitChxError, error: errors.RabbitChxError
+    ) -> None:
         """Note messages that are not sent again after a close by the broker.
 
         Args:
@@ -121,22 +116,22 @@ def describe_row(batch: RowBatch) -> str:
     return f"row {batch.numbers[0]} (routing key {key!r:.80})"
 
 
-def close_error(cause: RabbitChxError, what: str, exchange: str) -> BrokerRefusedError:
+def close_error(cause: errors.RabbitChxError, what: str, exchange: str) -> errors.BrokerRefusedError:
     """Return the error for a message, `what`, that closed the channel or the connection: of the type of the close, if it tells more.
 
     A publish compares nothing with the properties of an exchange or a queue, so its 406 is about the message.
     """
-    is_telling = isinstance(cause, BrokerRefusedError) and type(cause) not in (
-        BrokerRefusedError,
-        MismatchError,
+    is_telling = isinstance(cause, errors.BrokerRefusedError) and type(cause) not in (
+        errors.BrokerRefusedError,
+        errors.MismatchError,
     )
-    kind = type(cause) if is_telling else ChannelClosedError
+    kind = type(cause) if is_telling else errors.ChannelClosedError
     message = f"{what}, sent to exchange {exchange!r:.80}: {cause}"
     return kind(message, exchange=exchange, reply_code=cause.reply_code)  # type: ignore[return-value]  # checked above
 
 
 def find_named(
-    cause: RabbitChxError, rows: Sequence[RowBatch], passed: AbstractSet[bytes | None]
+    cause: errors.RabbitChxError, rows: Sequence[RowBatch], passed: AbstractSet[bytes | None]
 ) -> int | None:
     """Return the index of the message that closed the channel, if the text of the close names one; all are single, in order.
 
@@ -152,7 +147,7 @@ def find_named(
     return named[-1 if is_deleted else 0]
 
 
-def _names_row(cause: RabbitChxError, row: Rows) -> bool:
+def _names_row(cause: errors.RabbitChxError, row: Rows) -> bool:
     """Return whether the text of a close names this message: its exchange and key, or the size of its body.
 
     rabbitmq-server v4.3.6, rabbit_channel.erl: check_resource_access/4, check_topic_authorisation/5 and check_msg_size/3.
@@ -166,12 +161,12 @@ def _names_row(cause: RabbitChxError, row: Rows) -> bool:
     return f"exchange '{exchange}' " in text and (is_of_exchange(cause) or f"topic '{key}' " in text)
 
 
-def is_close(cause: RabbitChxError) -> bool:
+def is_close(cause: errors.RabbitChxError) -> bool:
     """Return whether the broker closed the channel or the connection, and may have done so because of a message."""
-    return cause.reply_code is not None and not isinstance(cause, ConnectionLostError)
+    return cause.reply_code is not None and not isinstance(cause, errors.ConnectionLostError)
 
 
-def is_of_exchange(cause: RabbitChxError) -> bool:
+def is_of_exchange(cause: errors.RabbitChxError) -> bool:
     """Return whether a close concerns every message to the exchange: it is missing, internal, or not permitted."""
     return cause.reply_code == 404 or (cause.reply_code == 403 and "access to topic" not in str(cause))
 
@@ -326,10 +321,10 @@ def unroutable_remedy(returned: Return) -> str:
     return f"queue {queue!r:.80} does not exist: check its name and the vhost, or declare it again if it was deleted"
 
 
-def refusal_error(report: PublishReport) -> BrokerRefusedError:
+def refusal_error(report: PublishReport) -> errors.BrokerRefusedError:
     """Return the error for messages that the broker refused too often."""
     key = next((sample.key for sample in report.samples if sample.code == NACK), "")
-    return BrokerRefusedError(
+    return errors.BrokerRefusedError(
         "the broker rejected messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
         f"majority of its nodes; one of them has the key {key!r}"
     )
@@ -352,8 +347,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.final: PublishReport | None = None
-        self.error: PublishError | None = None
-        self.closes: list[RabbitChxError] = []
+        self.error: errors.PublishError | None = None
+        self.closes: list[errors.RabbitChxError] = []
         self.closed = 0
         self.refused_exchanges: set[bytes] = set()
         self.returned_in_doubt = 0
@@ -407,7 +402,9 @@ class Tally:
             self.refused_in_doubt += len(batch.rows)
         self.fail(batch.numbers)
 
-    def close(self, closed: Sequence[RowBatch], cause: RabbitChxError, error: RabbitChxError) -> None:
+    def close(
+        self, closed: Sequence[RowBatch], cause: errors.RabbitChxError, error: errors.RabbitChxError
+    ) -> None:
         """Count messages that are not sent again; `error` names the first one and its `cause`."""
         self._samples.append(Return(cause.reply_code or NACK, str(cause), closed[0].rows.keys[0]))
         self.closes.append(error)

@@ -13,19 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import read_secretly
 from rabbit_chx.connection.blocking_connection import FINALIZER_S, Connection, Guarded, UsageGuard, one_thread
 from rabbit_chx.connection.failures import unknown_outcome
 from rabbit_chx.connection.tokens import with_credentials
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    PublishError,
-    RabbitChxError,
-    UnroutableError,
-)
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.publishing.batches import (
     BATCH_ROWS,
@@ -63,7 +56,9 @@ class PublisherBase(Guarded):
         targets = with_credentials(read_secretly(_targets, options.url), options.credentials)
         check_options(options)
         if options.routing == "exchange" and options.ring is not None:
-            raise InputError("a ring is given, and routing is 'exchange': pass routing='client', or no ring")
+            raise errors.InputError(
+                "a ring is given, and routing is 'exchange': pass routing='client', or no ring"
+            )
         self._guard = UsageGuard(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
@@ -96,7 +91,7 @@ class PublisherBase(Guarded):
 def _targets(url: Target | Sequence[Target]) -> tuple[ConnectionSettings, ...]:
     targets = url if isinstance(url, (list, tuple)) else (url,)
     if not targets:
-        raise InputError("url is an empty list: pass one AMQP URI, or several")
+        raise errors.InputError("url is an empty list: pass one AMQP URI, or several")
     return tuple(map(ConnectionSettings.of, targets))
 
 
@@ -271,11 +266,11 @@ class Publisher(PublisherBase):
             columns = name_columns(keys, bodies, properties, exchanges, keep_order=self._keep_order)
             for rows in self._builder.with_trace(trace).batches_of(columns, self._delivery.tally.rows):
                 self._run(self._delivery.submit(rows))
-        except (InputError, BrokerRefusedError) as cause:
-            with contextlib.suppress(RabbitChxError):  # get the confirms of the rows before it
+        except (errors.InputError, errors.BrokerRefusedError) as cause:
+            with contextlib.suppress(errors.RabbitChxError):  # get the confirms of the rows before it
                 self._run(self._delivery.drain())
             raise self._error(cause) from cause
-        except RabbitChxError as cause:
+        except errors.RabbitChxError as cause:
             raise self._error(cause) from cause
 
     def _flush(self) -> PublishReport:
@@ -283,7 +278,7 @@ class Publisher(PublisherBase):
             self._run(self._delivery.drain())
             if self._read_ring is not None and self.report.rows:
                 self._compare(self._read_ring())
-        except RabbitChxError as cause:
+        except errors.RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finish(self._delivery.finish())
 
@@ -291,7 +286,7 @@ class Publisher(PublisherBase):
         assert self._builder.routing is not None  # read before the first row
         problem = self._builder.routing.compare(ring)
         if problem is not None:
-            changed = MismatchError(problem, exchange=self.exchange)
+            changed = errors.MismatchError(problem, exchange=self.exchange)
             self._delivery.failure = self._delivery.failure or changed
             raise changed
 
@@ -308,20 +303,20 @@ class Publisher(PublisherBase):
             self._progress(report)
         return report
 
-    def _error(self, why: object) -> PublishError:
+    def _error(self, why: object) -> errors.PublishError:
         """Return the error of an operation, with the report of its messages, and begin a new report."""
         tally = self._delivery.finish()
         assert tally.final is not None  # `finish` has set it
         return self._publish_error(tally, tally.final, why)
 
-    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> PublishError:
+    def _publish_error(self, tally: Tally, report: PublishReport, why: object) -> errors.PublishError:
         cause = tally.closes[0] if tally.closes and not tally.nacked else why
         exchange = self.exchange
         code = None
-        if isinstance(cause, RabbitChxError):
+        if isinstance(cause, errors.RabbitChxError):
             exchange = cause.exchange or exchange
             code = cause.reply_code
-        error = PublishError(
+        error = errors.PublishError(
             f"exchange {self.exchange!r}: {why}; {report}", report, exchange=exchange, reply_code=code
         )
         tally.error = error
@@ -336,7 +331,7 @@ class Publisher(PublisherBase):
         with self._lock:
             try:
                 drive(steps, self._do)
-            except RabbitChxError:
+            except errors.RabbitChxError:
                 raise
             # Ctrl-C, or the exception of another signal handler, during a step.
             except BaseException as cause:
@@ -362,15 +357,15 @@ class Publisher(PublisherBase):
             self._connection.close()
 
 
-def _find_refusal(tally: Tally, report: PublishReport, *, may_return: bool) -> RabbitChxError | None:
+def _find_refusal(tally: Tally, report: PublishReport, *, may_return: bool) -> errors.RabbitChxError | None:
     """Return the error of messages that the broker refused or, unless they may be, returned; None if there are none."""
     in_doubt = tally.refused_in_doubt + (0 if may_return else tally.returned_in_doubt)
     if tally.nacked:
-        error: RabbitChxError = refusal_error(report)
+        error: errors.RabbitChxError = refusal_error(report)
     elif tally.closes:
         error = tally.closes[0]
     elif report.returned + tally.returned_in_doubt and not may_return:
-        error = UnroutableError(_unroutable(tally, report.returned))
+        error = errors.UnroutableError(_unroutable(tally, report.returned))
     else:
         return None
     return unknown_outcome(error, f"{in_doubt:,} of these messages") if in_doubt else error

@@ -30,15 +30,9 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.frames import is_transient
 from rabbit_chx.checks import shown
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    DamagedChunkError,
-    InputError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.retry import Backoff, Retry
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, Piece, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
@@ -152,7 +146,7 @@ class ChunkReader(ABC):
         if found is None:
             return time.monotonic() + self.limits.timeout_s if self.may_be_idle else deadline
         chunk, chunk_pieces = found
-        with suppress(RabbitChxError):  # the next wait raises it again
+        with suppress(errors.RabbitChxError):  # the next wait raises it again
             if self.connection is not None:
                 self.subscription.replenish()
         first = progress.next
@@ -190,29 +184,31 @@ class ChunkReader(ABC):
 
     def retry(self, deadline: float, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt. A failed one closes the connection."""
-        causes: list[RabbitChxError] = []  # of the failed attempts
+        causes: list[errors.RabbitChxError] = []  # of the failed attempts
 
         def with_context() -> _T:
             began = time.monotonic()
             try:
                 return attempt()
-            except UnreachableError as cause:
+            except errors.UnreachableError as cause:
                 if causes and _is_cut(cause, began, deadline):
                     raise causes[-1] from None
                 raise
-            except DamagedChunkError as cause:
+            except errors.DamagedChunkError as cause:
                 self.subscription.waiting.clear()  # they would be behind a gap
                 node = self.connection.node if self.connection else None
                 raise self._damaged.note(cause, self.progress.next, node) from None
-            except InputError as cause:
-                raise InputError(f"stream {self.stream!r}: {cause}") from None
+            except errors.InputError as cause:
+                raise errors.InputError(f"stream {self.stream!r}: {cause}") from None
 
-        def may_retry(cause: RabbitChxError) -> bool:
+        def may_retry(cause: errors.RabbitChxError) -> bool:
             self.disconnect()
             causes.append(cause)
             if self.is_stopped:
                 return False
-            is_damage = isinstance(cause, DamagedChunkError)  # another replica may have the chunk undamaged
+            is_damage = isinstance(
+                cause, errors.DamagedChunkError
+            )  # another replica may have the chunk undamaged
             may_succeed = self._damaged.may_retry if is_damage else is_transient(cause)
             if may_succeed:
                 self.is_interrupted = True
@@ -253,7 +249,7 @@ class ChunkReader(ABC):
         connection.deadline = deadline
         if self.filters and connection.no_filters:
             connection.close()
-            raise InputError(connection.no_filters)
+            raise errors.InputError(connection.no_filters)
         return connection
 
     def disconnect(self) -> None:
@@ -278,11 +274,13 @@ class RangeChunkReader(ChunkReader):
         start = options.start
         end = options.end
         if not isinstance(start, int) or not isinstance(end, int):
-            raise InputError(
+            raise errors.InputError(
                 f"landmarks are given, start is {shown(start)} and end is {shown(end)}: pass two offsets"
             )
         if not isinstance(options.landmarks, Collection):
-            raise InputError(f"landmarks is {shown(options.landmarks)}: pass the fingerprints of chunks")
+            raise errors.InputError(
+                f"landmarks is {shown(options.landmarks)}: pass the fingerprints of chunks"
+            )
         self.progress.set_range(start, end, end)
         self.progress.landmarks = list(options.landmarks)
         self.stays = True  # until the range is verified
@@ -333,9 +331,9 @@ class RangeChunkReader(ChunkReader):
         while not self.subscription.waiting:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
-                with suppress(UnreachableError):  # then the silence itself is reported
+                with suppress(errors.UnreachableError):  # then the silence itself is reported
                     self._check_log_end(max(deadline, time.monotonic() + MIN_ATTEMPT_S))
-                raise BrokerTimeoutError(
+                raise errors.BrokerTimeoutError(
                     f"{connection.where}: stream {self.stream!r} delivers nothing from offset {self.progress.next} on, and the reading "
                     f"ends at {self.progress.end}: look at its replicas (rabbitmq-streams stream_status), and whether it was made "
                     "again",
@@ -426,7 +424,7 @@ class FollowingChunkReader(ChunkReader):
             if left_s <= 0:
                 is_behind = self.is_behind(max(deadline, time.monotonic() + ATTEMPT_S))
                 if is_behind and not self.receive(connection, _LAG_S):
-                    raise BrokerTimeoutError(
+                    raise errors.BrokerTimeoutError(
                         f"{connection.where}: stream {self.stream!r} delivers nothing, and its leader has further rows: look at its "
                         "replicas (rabbitmq-streams stream_status)",
                         queue=self.stream,
@@ -441,7 +439,7 @@ class FollowingChunkReader(ChunkReader):
             return bool(self.subscription.waiting) or (
                 self.connection is not None and self._wait_for_more(self.connection)
             )
-        except RabbitChxError as cause:
+        except errors.RabbitChxError as cause:
             _log.debug("%s; the batch is returned first", cause)
             self.disconnect()
             self.is_interrupted = True
@@ -479,7 +477,7 @@ class FollowingChunkReader(ChunkReader):
             finder = ChunkFinder(connection, _remaining_s(deadline), check_crc=self.check_crc)
             log_end = finder.end(self.stream)
             if progress.last and not log_end.fingerprint and Key.STREAM_STATS not in connection.commands:
-                raise UnreachableError(  # before 3.11 an empty stream looks like one whose leader is new
+                raise errors.UnreachableError(  # before 3.11 an empty stream looks like one whose leader is new
                     f"{connection.where}: the leader of stream {self.stream!r} gives no rows now",
                     queue=self.stream,
                 )
@@ -496,7 +494,7 @@ class FollowingChunkReader(ChunkReader):
         return False
 
 
-def _is_cut(cause: RabbitChxError, began: float, deadline: float) -> bool:
+def _is_cut(cause: errors.RabbitChxError, began: float, deadline: float) -> bool:
     """Return whether the deadline has cut a short attempt between two requests: the error of the attempt before it tells more."""
     return cause.queue is None and deadline - ATTEMPT_S < began and time.monotonic() >= deadline
 

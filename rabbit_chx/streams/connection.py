@@ -17,19 +17,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.checks import check_whole
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import ServedConnection
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.frames import (
     Code,
@@ -122,7 +114,7 @@ class StreamConnection(ServedConnection):
         self._proposed: frames.Tune | None = None  # the broker's limits
         self._correlation_id = 0
         self._replies = dict[int, frames.Reply]()
-        self._failure: RabbitChxError | None = None
+        self._failure: errors.RabbitChxError | None = None
         self._release: tuple[int, ...] = ()
         self._takes_tokens = False  # on the open connection
 
@@ -163,9 +155,9 @@ class StreamConnection(ServedConnection):
                 self.commands = self._request(
                     Key.EXCHANGE_COMMAND_VERSIONS, content, frames.read_versions, "log in", deadline=deadline
                 )
-        except BrokerTimeoutError:
+        except errors.BrokerTimeoutError:
             raise failures.handshake_timeout(settings) from None
-        except ConnectionLostError as cause:
+        except errors.ConnectionLostError as cause:
             if login_bytes > _MAX_LOGIN_BYTES:
                 raise failures.login_error(settings, _LOGIN_TOO_LARGE.format(login_bytes)) from None
             raise failures.handshake_failure(settings, cause) from None
@@ -221,10 +213,12 @@ class StreamConnection(ServedConnection):
     def check_no_super_stream(self, stream: str) -> None:
         """Raise an InputError if the name of a stream that does not exist is that of a super stream."""
         partitions: tuple[str, ...] = ()
-        with suppress(InputError, BrokerRefusedError):  # an exchange that takes any key, or none
+        with suppress(
+            errors.InputError, errors.BrokerRefusedError
+        ):  # an exchange that takes any key, or none
             partitions = self.partitions(stream)
         if partitions and self._are_streams(partitions):
-            raise InputError(
+            raise errors.InputError(
                 f"{self.where}: {stream!r} is not a stream, but a super stream with the partitions {', '.join(partitions)}: pass it as super_stream "
                 "(in Spark superStream), or pass a partition",
                 queue=stream,
@@ -248,22 +242,22 @@ class StreamConnection(ServedConnection):
         action = "list the partitions of super stream {!r}"
         try:
             streams = self.queues_of(super_stream, action)
-        except NotFoundError:
+        except errors.NotFoundError:
             if not self._are_streams([super_stream]):
                 raise
-            raise InputError(
+            raise errors.InputError(
                 f"{self.where}: {super_stream!r} is not a super stream, but a stream: pass it as stream",
                 queue=super_stream,
             ) from None
-        with suppress(AccessRefusedError):
+        with suppress(errors.AccessRefusedError):
             if self.routes(super_stream, _UNBOUND_KEY):
-                raise InputError(
+                raise errors.InputError(
                     f"{self.where}: {super_stream!r} is not a super stream, but an exchange that takes any key: pass the exchange with its "
                     "ring",
                     exchange=super_stream,
                 )
         if not streams:
-            raise InputError(
+            raise errors.InputError(
                 f"{self.where}: {super_stream!r} is not a super stream, but an exchange to which no queue is bound: choose another name",
                 exchange=super_stream,
             )
@@ -289,7 +283,7 @@ class StreamConnection(ServedConnection):
                 found.append(
                     next((key for key in candidates if stream in self.routes(super_stream, key)), None)
                 )
-            except AccessRefusedError:
+            except errors.AccessRefusedError:
                 found.append(str(number))
         return tuple(found)
 
@@ -368,7 +362,7 @@ class StreamConnection(ServedConnection):
                     left = left_now
                     deadline = time.monotonic() + stall_s
                 elif time.monotonic() >= deadline:
-                    self._failure = BrokerTimeoutError(
+                    self._failure = errors.BrokerTimeoutError(
                         f"{self.where}: the broker has taken no byte for {stall_s:g} s: it takes none during a disk alarm "
                         "(rabbitmqctl status), or while too many rows are unconfirmed"
                     )
@@ -420,7 +414,7 @@ class StreamConnection(ServedConnection):
                 remaining_s = max(0.0, deadline - time.monotonic())
                 try:
                     self._poll(remaining_s)
-                except RabbitChxError:
+                except errors.RabbitChxError:
                     if not self._events:
                         raise
                 if not remaining_s:
@@ -452,7 +446,7 @@ class StreamConnection(ServedConnection):
         action = f"return the offset of {reference!r} in stream {stream!r}"
         try:
             return self._request(Key.QUERY_OFFSET, content, lambda fields: fields.integer(8), action, stream)
-        except BrokerRefusedError as cause:
+        except errors.BrokerRefusedError as cause:
             if cause.reply_code != Code.NO_OFFSET:
                 raise
             return None
@@ -485,7 +479,7 @@ class StreamConnection(ServedConnection):
             content = Code.OK.to_bytes(2) + text_field("Goodbye", "the reason")
             self._call(Key.CLOSE, content, time.monotonic() + within_s)
 
-    def _fail(self, error: RabbitChxError) -> None:
+    def _fail(self, error: errors.RabbitChxError) -> None:
         self._failure = self._failure or error
 
     # -- requests
@@ -520,14 +514,14 @@ class StreamConnection(ServedConnection):
 
     def refusal(
         self, action: str, code: int, stream: str | None = None, key: int | None = None
-    ) -> RabbitChxError:
+    ) -> errors.RabbitChxError:
         """Return the error for a code of the broker: as `frames.refusal`, and a lost connection once the token of the login is due.
 
         That token may be the reason: it may have expired by the clock of the broker, and a new one may have arrived after the request.
         A missing permission is refused again after the next login.
         """
         if code == Code.ACCESS_REFUSED and time.monotonic() >= self._token_at_login.renew_at:
-            self._failure = ConnectionLostError(f"{self.where}: the token has expired: connect again")
+            self._failure = errors.ConnectionLostError(f"{self.where}: the token has expired: connect again")
             return self._failure
         return frames.refusal(self.where, action, code, stream, key)
 
@@ -538,7 +532,7 @@ class StreamConnection(ServedConnection):
         self._enqueue(frames.frame(key, correlation_id.to_bytes(4) + content))
         del content  # it may have the password, which a traceback with local variables would show
 
-        def timeout_error() -> RabbitChxError:
+        def timeout_error() -> errors.RabbitChxError:
             return failures.reply_timeout_error(self.where, key.text, time.monotonic() - started)
 
         while correlation_id not in self._replies:
@@ -555,7 +549,7 @@ class StreamConnection(ServedConnection):
 
     def _require_command(self, key: Key, release: str) -> None:
         if key not in self.commands:
-            raise InputError(
+            raise errors.InputError(
                 f"{self.where}: RabbitMQ {self.server_version} does not have the command '{key.text}' of the stream protocol: it "
                 f"needs {release} or newer"
             )
@@ -579,7 +573,7 @@ class StreamConnection(ServedConnection):
                 silence_s = time.monotonic() - self._last_received
                 if silence_s > (2 * self.heartbeat_s or math.inf):
                     self._failure = self._failure or failures.heartbeat_error(self.where, silence_s)
-            except RabbitChxError as cause:
+            except errors.RabbitChxError as cause:
                 self._fail(cause)
             except ValueError as cause:
                 self._failure = failures.invalid_bytes(self.where, cause)
@@ -621,7 +615,7 @@ class StreamConnection(ServedConnection):
                 self._proposed = message
             case frames.Closing():
                 self._out.append(memoryview(frames.reply_to_close(message.correlation_id)))
-                self._failure = ConnectionLostError(
+                self._failure = errors.ConnectionLostError(
                     f"{self.where}: the broker closes the connection ({code_in_words(message.code)}): {message.reason}",
                     reply_code=message.code,
                 )
@@ -648,7 +642,7 @@ class StreamConnection(ServedConnection):
         return min(self.heartbeat_s / 4 or _SERVICE_INTERVAL_S, _SERVICE_INTERVAL_S)
 
 
-def _remaining_s(deadline: float, timeout_error: Callable[[], RabbitChxError]) -> float:
+def _remaining_s(deadline: float, timeout_error: Callable[[], errors.RabbitChxError]) -> float:
     remaining_s = deadline - time.monotonic()
     if remaining_s <= 0:
         raise timeout_error()

@@ -18,31 +18,13 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import is_transient
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    DamagedChunkError,
-    InputError,
-    MissingRowsError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.retry import Retry
+from rabbit_chx.streams import frames
 from rabbit_chx.streams.chunks import Chunk, Fingerprint, pieces, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import (
-    MAX_IDS,
-    Code,
-    DeliveredChunk,
-    Key,
-    Node,
-    OffsetSpec,
-    StreamChanged,
-    StreamMetadata,
-    milliseconds,
-)
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, open_any, open_at
 
 if TYPE_CHECKING:
@@ -80,7 +62,7 @@ class Progress:
     def set_range(self, start: int, end: int, log_end: int) -> None:
         """Set the range. It ends with the log at the latest: later offsets are missing."""
         if start > log_end and end in (start, NEVER):
-            raise MissingRowsError(
+            raise errors.MissingRowsError(
                 f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and created again, or its "
                 "log was cut; start at an offset that it has",
                 queue=self._stream,
@@ -155,8 +137,8 @@ class Progress:
         if found != expected:
             raise self._rewritten_error(expected, f"{found} is there")
 
-    def _rewritten_error(self, expected: Fingerprint, found: str) -> MissingRowsError:
-        return MissingRowsError(
+    def _rewritten_error(self, expected: Fingerprint, found: str) -> errors.MissingRowsError:
+        return errors.MissingRowsError(
             f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {found}. The stream was deleted and created "
             "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
             queue=self._stream,
@@ -164,7 +146,7 @@ class Progress:
 
     def _skip(self, begin: int, end: int, why: str) -> None:
         if not self._count_missing:
-            raise MissingRowsError(
+            raise errors.MissingRowsError(
                 f"stream {self._stream!r} {why}, or pass on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
@@ -180,7 +162,7 @@ class DamagedReads:
     """
 
     def __init__(self, stream: str) -> None:
-        self.nodes: list[Node | None] = []
+        self.nodes: list[frames.Node | None] = []
         self._stream = stream
         self._offset = 0
 
@@ -189,12 +171,16 @@ class DamagedReads:
         """Whether the chunk may be read again."""
         return len(self.nodes) < _MAX_DAMAGED_READS
 
-    def note(self, cause: DamagedChunkError, offset: int, node: Node | None) -> DamagedChunkError:
+    def note(
+        self, cause: errors.DamagedChunkError, offset: int, node: frames.Node | None
+    ) -> errors.DamagedChunkError:
         """Note which node delivered the damaged chunk at an offset, and return an error with all such nodes."""
         self._offset = offset
         self.nodes.append(node)
         nodes = ", ".join(str(node or "a node without an address") for node in self.nodes)
-        return DamagedChunkError(f"stream {self._stream!r}: {cause} (read {len(self.nodes)} times: {nodes})")
+        return errors.DamagedChunkError(
+            f"stream {self._stream!r}: {cause} (read {len(self.nodes)} times: {nodes})"
+        )
 
     def forget_before(self, offset: int) -> None:
         """Forget the chunk once everything before an offset after it was read."""
@@ -260,7 +246,7 @@ class ChunkFinder:
         self._timeout_s = timeout_s
         self._check_crc = check_crc
         # Ids are reused as late as possible: a late chunk must not be taken for that of a newer subscription.
-        self._subscriptions = cycle(range(MAX_IDS))
+        self._subscriptions = cycle(range(frames.MAX_IDS))
 
     def end(self, stream: str) -> LogEnd:
         """Return the end of a stream. Without rows it is the start of the log: rows that retention has removed were before it."""
@@ -271,12 +257,12 @@ class ChunkFinder:
             return LogEnd(last.end, last.fingerprint)
         lowest = self.chunk_at(stream, "first", chunk_selector="all")
         # If it does not give chunks that it has, that is an error, and not an empty stream.
-        has_statistics = Key.STREAM_STATS in self.connection.commands
+        has_statistics = frames.Key.STREAM_STATS in self.connection.commands
         if lowest is None and has_statistics and self.connection.stats(stream)["committed_chunk_id"] >= 0:
             lowest = self.chunk_at(stream, "first", self._timeout_s, chunk_selector="all")
         return LogEnd(lowest.offset if lowest else 0, None)
 
-    def locate(self, stream: str, spec: OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
+    def locate(self, stream: str, spec: frames.OffsetSpec, end: LogEnd) -> tuple[int, Fingerprint | None]:
         """Return the offset of an offset specification, and the fingerprint of the chunk of rows there, if it exists.
 
         An offset is returned unchanged, even after the end; a time after the last chunk is the end.
@@ -293,7 +279,7 @@ class ChunkFinder:
             return end.offset, None
         return chunk.offset, chunk.fingerprint
 
-    def find_range(self, options: ReaderOptions, start: OffsetSpec, *, with_last: bool) -> LogRange:
+    def find_range(self, options: ReaderOptions, start: frames.OffsetSpec, *, with_last: bool) -> LogRange:
         """Return the range of a reader from `start` on; `with_last` for the chunk at the end of the range."""
         stream = options.stream
         end = options.end
@@ -317,7 +303,7 @@ class ChunkFinder:
             moment += timedelta(microseconds=-moment.microsecond % 1000)
         chunk = self.chunk_at(stream, moment)
         # If all chunks are older, the broker moves the start into the log: the chunk is too old.
-        return chunk if chunk is not None and chunk.timestamp_ms >= milliseconds(moment) else None
+        return chunk if chunk is not None and chunk.timestamp_ms >= frames.milliseconds(moment) else None
 
     def first(self, stream: str) -> Chunk | None:
         """Return the first chunk of rows; None in a stream without rows.
@@ -327,13 +313,13 @@ class ChunkFinder:
         statistics, and a stream that delivers nothing for 3 s counts as empty.
         """
         connection = self.connection
-        has_statistics = Key.STREAM_STATS in connection.commands
+        has_statistics = frames.Key.STREAM_STATS in connection.commands
         timeout_s = self._timeout_s if has_statistics else min(self._timeout_s, _EMPTY_TIMEOUT_S)
         deadline = time.monotonic() + timeout_s
         while True:
             statistics = connection.stats(stream) if has_statistics else {}
             if has_statistics and not {"committed_chunk_id", "first_chunk_id"} <= statistics.keys():
-                raise ConnectionLostError(
+                raise errors.ConnectionLostError(
                     f"{connection.where}: the figures of stream {stream!r} do not have its chunks, but {', '.join(statistics)}",
                     queue=stream,
                 )
@@ -349,7 +335,7 @@ class ChunkFinder:
         return None
 
     def chunk_at(
-        self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str | bytes
+        self, stream: str, start: frames.OffsetSpec, wait_s: float = 0.0, **properties: str | bytes
     ) -> Chunk | None:
         """Return the first chunk that a subscription with these `properties` delivers; if `wait_s` is 0, None if none is stored now.
 
@@ -365,14 +351,14 @@ class ChunkFinder:
         while True:
             remaining_s = max(0.0, deadline - time.monotonic())
             for event in connection.events(remaining_s):
-                if isinstance(event, DeliveredChunk) and event.subscription_id == subscription:
+                if isinstance(event, frames.DeliveredChunk) and event.subscription_id == subscription:
                     connection.unsubscribe(subscription)
                     chunk = read_chunk(event.chunk, check_crc=self._check_crc)
                     if chunk.kind == "user":  # raises if the header, which the CRC does not cover, is damaged
                         pieces(chunk, max_sub_entry_bytes=_UNLIMITED)
                     return chunk
-                if isinstance(event, StreamChanged) and event.stream == stream:
-                    raise ConnectionLostError(
+                if isinstance(event, frames.StreamChanged) and event.stream == stream:
+                    raise errors.ConnectionLostError(
                         f"{connection.where}: stream {stream!r} is deleted or has another leader",
                         queue=stream,
                     )
@@ -382,8 +368,8 @@ class ChunkFinder:
             if not remaining_s:
                 raise self._timeout(stream, wait_s)
 
-    def _timeout(self, stream: str, wait_s: float) -> BrokerTimeoutError:
-        return BrokerTimeoutError(
+    def _timeout(self, stream: str, wait_s: float) -> errors.BrokerTimeoutError:
+        return errors.BrokerTimeoutError(
             f"{self.connection.where}: stream {stream!r} has rows, and does not send them within {wait_s:g} s: is a majority of its "
             "replicas up?",
             queue=stream,
@@ -402,8 +388,8 @@ class LogEnds:
         self._settings = deque(settings)
         self._addresses = addresses
         self._timeout_s = timeout_s
-        self._finders: dict[Node | None, ChunkFinder] = {}
-        self._leaders: dict[str, Node] = {}  # of each stream
+        self._finders: dict[frames.Node | None, ChunkFinder] = {}
+        self._leaders: dict[str, frames.Node] = {}  # of each stream
         # Of each stream: its statistics, its end, and when it was found, by time.monotonic().
         self._cached_ends: dict[str, tuple[dict[str, int], LogEnd, float]] = {}
         self._deadline = math.inf  # of the present call
@@ -428,7 +414,9 @@ class LogEnds:
             connection = self._any_connection()
             queues = connection.queues_of(exchange)
             metadata = connection.metadata(queues, missing_ok=True)
-            return tuple(queue for queue in queues if metadata[queue].code != Code.STREAM_DOES_NOT_EXIST)
+            return tuple(
+                queue for queue in queues if metadata[queue].code != frames.Code.STREAM_DOES_NOT_EXIST
+            )
 
         return self._retry(find)
 
@@ -439,13 +427,13 @@ class LogEnds:
     def check_filters(self) -> None:
         """Raise an InputError if the broker does not filter streams."""
         if refused := self._retry(lambda: self._any_connection().no_filters):
-            raise InputError(refused)
+            raise errors.InputError(refused)
 
     def chunk_at(self, stream: str, offset: int) -> Chunk | None:
         """Return the chunk of rows with this offset, or the first one after it."""
         return self._retry(lambda: self._leader_finder(stream).chunk_at(stream, offset))
 
-    def offset_of(self, stream: str, spec: OffsetSpec, end: LogEnd) -> int:
+    def offset_of(self, stream: str, spec: frames.OffsetSpec, end: LogEnd) -> int:
         """Return the offset of a spec, as `ChunkFinder.locate` does."""
         return self._retry(lambda: self._leader_finder(stream).locate(stream, spec, end)[0])
 
@@ -457,11 +445,11 @@ class LogEnds:
         metadata_of = connection.metadata(streams, missing_ok=True)
         for stream in streams:
             metadata = metadata_of[stream]
-            if metadata.code == Code.STREAM_DOES_NOT_EXIST:
+            if metadata.code == frames.Code.STREAM_DOES_NOT_EXIST:
                 connection.check_no_super_stream(stream)
                 self._cached_ends.pop(stream, None)
                 continue
-            if metadata.code != Code.OK:
+            if metadata.code != frames.Code.OK:
                 raise connection.refusal(f"find the nodes of stream {stream!r}", metadata.code, stream)
             self._leaders[stream] = self._leader_of(stream, metadata)
             ends[stream] = self._find_end(stream)
@@ -470,7 +458,7 @@ class LogEnds:
     def _find_end(self, stream: str) -> LogEnd:
         """Return the end of a stream, from the cache if its statistics have not changed."""
         finder = self._leader_finder(stream)
-        if Key.STREAM_STATS not in finder.connection.commands:  # before 3.11
+        if frames.Key.STREAM_STATS not in finder.connection.commands:  # before 3.11
             return finder.end(stream)
         statistics = finder.connection.stats(stream)
         if stream in self._cached_ends:
@@ -487,9 +475,9 @@ class LogEnds:
             self._finders[connection.node] = ChunkFinder(connection, self._timeout_s)
         return next(iter(self._finders.values())).connection
 
-    def _leader_of(self, stream: str, metadata: StreamMetadata) -> Node:
+    def _leader_of(self, stream: str, metadata: frames.StreamMetadata) -> frames.Node:
         if metadata.leader is None:
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"{self._any_connection().where}: stream {stream!r} has no leader now: wait until one is elected",
                 queue=stream,
             )
@@ -516,7 +504,7 @@ class LogEnds:
     def _retry(self, attempt: Callable[[], _T]) -> _T:
         """Return the result of the first successful attempt. A failed one closes all connections."""
 
-        def may_retry(cause: RabbitChxError) -> bool:
+        def may_retry(cause: errors.RabbitChxError) -> bool:
             self.close()
             may_succeed = is_transient(cause)
             if may_succeed:

@@ -41,6 +41,7 @@ from rabbit_chx.options import (
 )
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.super_stream import StreamRouting
+from rabbit_chx.streams import frames
 from rabbit_chx.streams.chunks import (
     CODECS,
     MAX_SUB_ENTRY_BYTES,
@@ -50,17 +51,6 @@ from rabbit_chx.streams.chunks import (
     Piece,
 )
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import (
-    LARGEST_FRAME,
-    MAX_TEXT_BYTES,
-    ConsumerUpdate,
-    CreditRefused,
-    DeliveredChunk,
-    Event,
-    OffsetSpec,
-    StreamChanged,
-    milliseconds,
-)
 from rabbit_chx.streams.log_lookup import ChunkFinder
 from rabbit_chx.streams.rows import FilterValue, schema_of
 
@@ -100,7 +90,7 @@ class StreamSubscription:
     _largest_chunk: int = 0  # in bytes, of the latest chunks
 
     def begin(
-        self, connection: StreamConnection, start: OffsetSpec, properties: Mapping[str, str | bytes]
+        self, connection: StreamConnection, start: frames.OffsetSpec, properties: Mapping[str, str | bytes]
     ) -> None:
         """Subscribe over a connection."""
         self._connection = connection
@@ -126,24 +116,24 @@ class StreamSubscription:
         """Whether a chunk may be so large that a second one would exceed the bound."""
         return self._largest_chunk >= _READ_AHEAD_BYTES // 2
 
-    def receive(self, wait_s: float) -> list[Event]:
+    def receive(self, wait_s: float) -> list[frames.Event]:
         """Receive within a time, and return the events that are not chunks of this subscription; ConnectionLostError if it has ended."""
-        others: list[Event] = []
+        others: list[frames.Event] = []
         for event in self._connection.events(wait_s):
             match event:
-                case DeliveredChunk(subscription_id, data):
+                case frames.DeliveredChunk(subscription_id, data):
                     self.bytes_received += len(data)
                     if subscription_id == _ID:
                         self.waiting.append(data)
                         self._credit -= 1
                     else:
                         others.append(event)
-                case ConsumerUpdate(_, is_active, _):
+                case frames.ConsumerUpdate(_, is_active, _):
                     self.is_paused = self.is_paused or not is_active
                     others.append(event)
-                case CreditRefused() if self.is_paused:
+                case frames.CreditRefused() if self.is_paused:
                     pass  # it has crossed with the update
-                case StreamChanged() | CreditRefused():
+                case frames.StreamChanged() | frames.CreditRefused():
                     raise ConnectionLostError(
                         f"{self._connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
                         "deleted, or its replica or leader has changed",
@@ -220,7 +210,7 @@ class ReadLimits:
     max_frame_bytes: int = option(
         size(1 << 20),
         "size of the largest chunk that is received. Brokers send chunks of hundreds of MiB where messages are large",
-        LARGEST_FRAME,
+        frames.LARGEST_FRAME,
     )
     max_sub_entry_bytes: int = option(
         BYTES,
@@ -239,7 +229,7 @@ class ReaderOptions:
     url: StreamTargets = field(repr=False, metadata=declared(_URL, _URL_MEANING))
     stream: str = field(metadata=declared(TEXT, "the stream's name"))
     _: KW_ONLY
-    start: OffsetSpec = option(
+    start: frames.OffsetSpec = option(
         ValueKind('`"first"`, `"last"`, `"next"`, an offset, or an aware datetime'),
         '``"last"`` is the last chunk, ``"next"`` after the last row, a datetime the first chunk of that time or later. The time of a chunk is '
         "the clock of the leader that wrote it, in milliseconds",
@@ -418,8 +408,10 @@ class Filters:
             raise InputError("match_unfiltered is for filters: pass filters, or leave it out")
         texts = tuple(dict.fromkeys(bytes_of(value, "a filter") for value in values))
         for text in texts:
-            if not 0 < len(text) <= MAX_TEXT_BYTES:
-                raise InputError(f"the filter {text!r:.60} has {len(text)} bytes: pass 1 to {MAX_TEXT_BYTES}")
+            if not 0 < len(text) <= frames.MAX_TEXT_BYTES:
+                raise InputError(
+                    f"the filter {text!r:.60} has {len(text)} bytes: pass 1 to {frames.MAX_TEXT_BYTES}"
+                )
         return cls(texts, match_unfiltered)
 
     @property
@@ -458,7 +450,7 @@ _DUE_S = 5.0
 _LAST_WRITES_S = 5.0
 
 
-def log_start_without_position(finder: ChunkFinder, stream: str, start: OffsetSpec) -> int:
+def log_start_without_position(finder: ChunkFinder, stream: str, start: frames.OffsetSpec) -> int:
     """Return where the log starts, if rows may be missing before `start` while no position is stored; else 0.
 
     The broker removes a position together with its row (osiris 1.13.1, osiris_tracking.erl, ``snapshot``), so a reader that was overtaken
@@ -466,7 +458,7 @@ def log_start_without_position(finder: ChunkFinder, stream: str, start: OffsetSp
     the log has.
     """
     first = None if isinstance(start, int) else finder.chunk_at(stream, "first", chunk_selector="all")
-    if first is None or (isinstance(start, datetime) and milliseconds(start) > first.timestamp_ms):
+    if first is None or (isinstance(start, datetime) and frames.milliseconds(start) > first.timestamp_ms):
         return 0
     return first.offset
 
@@ -488,7 +480,7 @@ class StoredOffset:
         self._due_s = 0.0
         self._rows = 0  # processed since the last write
 
-    def start(self, finder: ChunkFinder, start: OffsetSpec) -> tuple[OffsetSpec, int]:
+    def start(self, finder: ChunkFinder, start: frames.OffsetSpec) -> tuple[frames.OffsetSpec, int]:
         """Return the offset after the stored one; or `start` and the result of `log_start_without_position` if none is stored."""
         stored = self._find(finder.connection)
         if stored is None:

@@ -19,20 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.settings import ManagementUrl, read_secretly
 from rabbit_chx.checks import bytes_of, check_name, is_whole, shown
 from rabbit_chx.connection.blocking_connection import FINALIZER_S, Guarded, UsageGuard, one_thread
 from rabbit_chx.connection.failures import unknown_outcome
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    PublishError,
-    RabbitChxError,
-    RowError,
-)
 from rabbit_chx.options import check_options, documented, takes
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
@@ -220,7 +212,7 @@ class StreamPublisher(Guarded):
         self._no_filters = connection.no_filters
         self._frame_max = connection.frame_max or DEFAULT_FRAME_MAX
         if options.name is not None and options.sub_entry_rows and self._frame_max < ENTRY_BYTES:
-            raise InputError(
+            raise errors.InputError(
                 f"sub-entries with a name have up to {ENTRY_BYTES:,} bytes, and a frame of this broker {self._frame_max:,}: raise the broker's "
                 "stream.frame_max, or leave sub_entry_rows out"
             )
@@ -232,10 +224,10 @@ class StreamPublisher(Guarded):
             streams = tuple(map(str, self._placement.destinations))
         try:
             connection.metadata(streams)
-        except NotFoundError as cause:
+        except errors.NotFoundError as cause:
             if options.ring is None:
                 raise
-            raise InputError(f"{cause}. Each destination of the ring must be a stream") from None
+            raise errors.InputError(f"{cause}. Each destination of the ring must be a stream") from None
         return streams
 
     def __enter__(self) -> Self:
@@ -297,7 +289,7 @@ class StreamPublisher(Guarded):
             PublishError: some rows are not confirmed; `report` has the counts, `__cause__` the reason.
         """
         if self._closed:
-            raise InputError(f"{self!r} is closed: open a new one")
+            raise errors.InputError(f"{self!r} is closed: open a new one")
         rows = self._validate_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
@@ -319,15 +311,15 @@ class StreamPublisher(Guarded):
                 self._publish(batch)
         except BaseException as cause:
             unknown = sum(writer.give_up() for writer in self._writers)
-            if not isinstance(cause, RabbitChxError):
+            if not isinstance(cause, errors.RabbitChxError):
                 raise
             report = self._report(rows, began, unknown)
-            if unknown and isinstance(cause, (AccessRefusedError, NotFoundError)):
+            if unknown and isinstance(cause, (errors.AccessRefusedError, errors.NotFoundError)):
                 cause = unknown_outcome(cause, f"{unknown:,} rows")
             # After a mismatch the same rows would fail again.
-            may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, MismatchError)
+            may_repeat = len(self._unconfirmed_ids) and not isinstance(cause, errors.MismatchError)
             remedy = f"; publish again from id {self._unconfirmed_ids[0]} on" if may_repeat else ""
-            raise PublishError(
+            raise errors.PublishError(
                 f"{cause}; {report}{remedy}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
         if len(rows.ids):
@@ -352,11 +344,13 @@ class StreamPublisher(Guarded):
     ) -> RowColumns:
         """Validate all rows before any is sent, and return them with the stream of each."""
         if (self._name is None) != (ids is None):
-            raise InputError("pass a name and ids, to store each row once, or neither, for at least once")
+            raise errors.InputError(
+                "pass a name and ids, to store each row once, or neither, for at least once"
+            )
         key_column = as_column(keys, "keys")
         body_column = as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
-            raise InputError(
+            raise errors.InputError(
                 f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: pass one body for each key"
             )
         filter_column = self._filter_column(key_column, filter_values)
@@ -364,12 +358,12 @@ class StreamPublisher(Guarded):
         numbers = np.empty(0, np.int64) if ids is None else _check_ids(ids, len(key_column))
         if len(numbers):
             if len(self._unconfirmed_ids) and numbers[0] > self._unconfirmed_ids[0]:
-                raise InputError(
+                raise errors.InputError(
                     f"the rows begin at id {numbers[0]}, and a call before has failed: rows from id {self._unconfirmed_ids[0]} on may be "
                     "unconfirmed, and would be lost, so pass them again first"
                 )
             if not len(self._unconfirmed_ids) and numbers[0] <= self._last_id:
-                raise InputError(
+                raise errors.InputError(
                     f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
                     "from call to call"
                 )
@@ -381,7 +375,7 @@ class StreamPublisher(Guarded):
         if len(streams) and streams.min() < 0:
             row = int(streams.argmin())
             what = "the ring has no stream for" if self._routes is None else "no partition is bound with"
-            raise InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
+            raise errors.InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
         return RowColumns(key_column, body_column, numbers, streams, filter_column)
 
     def _check_end(self, last_id: int) -> None:
@@ -392,14 +386,14 @@ class StreamPublisher(Guarded):
         numbers = entry_numbers(np.append(last_id, later), self._sub_entry_rows)
         if numbers[0] == numbers[1]:
             end = int(later[np.flatnonzero(numbers[1:] == numbers[0])[-1]])
-            raise InputError(
+            raise errors.InputError(
                 f"the rows end at id {last_id}, inside a sub-entry of a call that has failed: pass those up to id {end}, too, or all of that call"
             )
 
     def _check_filters(self, filter_value: object) -> None:
         """Raise an InputError if rows with this filter value, or with these filter values, cannot be published."""
         if filter_value is not None and self._no_filters:
-            raise InputError(self._no_filters)
+            raise errors.InputError(self._no_filters)
 
     def _filter_column(self, keys: Column, given: Column) -> Column:
         """Return the filter values of rows, or None."""
@@ -408,13 +402,15 @@ class StreamPublisher(Guarded):
         if given is None:
             return _map_keys(self._filter_value, keys) if callable(self._filter_value) else keys
         if self._filter_value is not None:
-            raise InputError("the publisher has a filter_value, and filter_values are given: pass one")
+            raise errors.InputError("the publisher has a filter_value, and filter_values are given: pass one")
         if self._sub_entry_rows is not None:
-            raise InputError(_FILTERED_SUB_ENTRIES)
+            raise errors.InputError(_FILTERED_SUB_ENTRIES)
         self._check_filters(given)
         column = as_column(given, "filter_values")
         if len(column) != len(keys):
-            raise InputError(f"{len(keys)} keys and {len(column)} filter_values: pass one for each key")
+            raise errors.InputError(
+                f"{len(keys)} keys and {len(column)} filter_values: pass one for each key"
+            )
         return column
 
     def _check_row_sizes(self, keys: Column, bodies: Column, filter_values: Column) -> None:
@@ -427,7 +423,7 @@ class StreamPublisher(Guarded):
             lengths = lengths.to_numpy()
             if lengths.max(initial=0) > MAX_TEXT_BYTES:
                 row = int(np.argmax(lengths > MAX_TEXT_BYTES))
-                raise RowError(
+                raise errors.RowError(
                     f"row {row} has a filter value of {lengths[row]} bytes: pass at most {MAX_TEXT_BYTES}"
                 )
             sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
@@ -436,7 +432,7 @@ class StreamPublisher(Guarded):
         max_bytes = self._frame_max - overhead
         if sizes.max(initial=0) > max_bytes:
             row = int(np.argmax(sizes > max_bytes))
-            raise RowError(
+            raise errors.RowError(
                 f"row {row} has {sizes[row]} bytes of {what}: at most {max_bytes} fit into a frame of this broker, which has "
                 f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
             )
@@ -534,19 +530,19 @@ def _check_rows(options: WriterOptions) -> None:
     compression = options.compression
     is_name = isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _MAX_NAME_BYTES
     if name is not None and not is_name:
-        raise InputError(f"name is {name!r:.60}: pass a text of 1 to {_MAX_NAME_BYTES} bytes")
+        raise errors.InputError(f"name is {name!r:.60}: pass a text of 1 to {_MAX_NAME_BYTES} bytes")
     if filter_value not in (None, "key") and not callable(filter_value):
-        raise InputError(
+        raise errors.InputError(
             f"filter_value is {filter_value!r:.60}: pass 'key', or a function of the key; a column is filter_values= of publish_many"
         )
     if options.sub_entry_rows is None:
         if compression != "none":
-            raise InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
+            raise errors.InputError(f"compression is {compression!r}: pass sub_entry_rows, too, such as 100")
         return
     if not has_codec(compression):
-        raise InputError(f"compression is {compression!r}, and {NO_CODEC}; or pass another")
+        raise errors.InputError(f"compression is {compression!r}, and {NO_CODEC}; or pass another")
     if filter_value is not None:
-        raise InputError(_FILTERED_SUB_ENTRIES)
+        raise errors.InputError(_FILTERED_SUB_ENTRIES)
 
 
 def _check_target(options: WriterOptions) -> None:
@@ -555,14 +551,18 @@ def _check_target(options: WriterOptions) -> None:
     super_stream = options.super_stream
     create = options.create
     if [stream, super_stream, options.ring].count(None) != 2:
-        raise InputError("pass one of stream, super_stream and ring: it determines where the rows are stored")
+        raise errors.InputError(
+            "pass one of stream, super_stream and ring: it determines where the rows are stored"
+        )
     if stream is not None:
         check_name(stream, "stream")
     check_super_stream(super_stream, options.routing)
     if options.ring is not None and options.exchange is None:
-        raise InputError("a ring does not contain the name of its exchange: pass its name with exchange=")
+        raise errors.InputError(
+            "a ring does not contain the name of its exchange: pass its name with exchange="
+        )
     if create and super_stream is None and (stream is None or create > 1):
-        raise InputError(
+        raise errors.InputError(
             f"create is {create}: pass 1 for a stream, or super_stream= and its number of partitions; `Broker.declare` creates those of a ring"
         )
 
@@ -580,12 +580,12 @@ def _create_missing(connection: StreamConnection, options: WriterOptions) -> Non
             return
         has = len(connection.partitions(super_stream))
         if has != count:
-            raise InputError(
+            raise errors.InputError(
                 f"create is {count}, and super stream {super_stream!r} has {plural(has, 'partition')}: pass create={has}, or leave create out",
                 exchange=super_stream,
             )
-    except NotFoundError:
-        with suppress(MismatchError):
+    except errors.NotFoundError:
+        with suppress(errors.MismatchError):
             if stream is not None:
                 connection.create_stream(stream)
             elif super_stream is not None:
@@ -624,7 +624,7 @@ class _Routes:
             for key in keys:
                 bound = connection.routes(self._super_stream, key.decode(errors="replace"))
                 if len(bound) > 1:
-                    raise InputError(
+                    raise errors.InputError(
                         f"{len(bound)} partitions of super stream {self._super_stream!r} are bound with the key {key!r:.60}: unbind all but one"
                     )
                 if not bound:
@@ -638,9 +638,9 @@ def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
         values = values if hasattr(values, "__array__") else list(values)  # an iterator is consumed once
         count = len(values)
     except TypeError as cause:
-        raise InputError(f"ids is {shown(values)}: pass one whole number for each key") from cause
+        raise errors.InputError(f"ids is {shown(values)}: pass one whole number for each key") from cause
     if count != rows:
-        raise InputError(f"{rows} keys and {count} ids: pass one id for each key")
+        raise errors.InputError(f"{rows} keys and {count} ids: pass one id for each key")
     if not rows:
         return np.empty(0, np.int64)
     ids = np.asarray(values)
@@ -649,11 +649,11 @@ def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
         for row, value in enumerate(values.to_pylist() if hasattr(values, "to_pylist") else values):
             plain = value.item() if isinstance(value, np.generic) else value
             if not is_whole(plain, 1, _MAX_ID):
-                raise InputError(f"row {row} has the id {shown(plain)}: {wanted}")
-        raise InputError(f"the ids are of type {ids.dtype}: {wanted}")
+                raise errors.InputError(f"row {row} has the id {shown(plain)}: {wanted}")
+        raise errors.InputError(f"the ids are of type {ids.dtype}: {wanted}")
     if (ids[1:] <= ids[:-1]).any():
         row = int(np.argmax(ids[1:] <= ids[:-1])) + 1
-        raise InputError(
+        raise errors.InputError(
             f"row {row} has id {ids[row]}, and the row before it {ids[row - 1]}: ids rise, or rows would be dropped"
         )
     return ids.astype(np.int64)

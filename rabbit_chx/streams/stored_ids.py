@@ -18,16 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.amqp.settings import ManagementUrl
 from rabbit_chx.connection.tokens import log_in_to_api, tls_context
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    UnreachableError,
-)
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Key, OffsetSpec
 from rabbit_chx.streams.reader import StreamReader
@@ -164,7 +158,7 @@ class StoredIds:
         """Note the claimed id of a new connection; a MismatchError if the stream has forgotten confirmed ids."""
         self._next_note_at = 0.0
         if claimed_id < self.confirmed_id:
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"{where}: stream {self._stream!r} has confirmed id {self.confirmed_id}, and its last id of "
                 f"{self._name!r} is {claimed_id}: it was re-created or truncated, or has over 255 names. Rows up to id "
                 f"{self.confirmed_id} may be lost: publish them with a new publisher",
@@ -238,7 +232,7 @@ class StoredIds:
         elif is_cut:
             raise self._unproven_error(row_id)
         else:
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"stream {self._stream!r} has the id {self._stored_id} of {self._name!r} and not the id {row_id}, which is given now: the "
                 "rows are not those of the earlier run; pass the same rows, or a new name or version",
                 queue=self._stream,
@@ -293,7 +287,7 @@ class StoredIds:
                 is_cut = reader.missing > 0
         if (what := stored.differs(given)) is not None:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client"
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"stream {self._stream!r} has id {stored.id} of {self._name!r} with another {what} than the row given now (offset "
                 f"{stored.offset}): the rows differ from the earlier run; pass the same rows, or a new name or version{perhaps if is_cut else ''}",
                 queue=self._stream,
@@ -335,17 +329,17 @@ class StoredIds:
                 return found, False
         return None, is_cut
 
-    def _unproven_error(self, row_id: int) -> MismatchError:
+    def _unproven_error(self, row_id: int) -> errors.MismatchError:
         """Return the error for a known row that retention has removed."""
-        return MismatchError(
+        return errors.MismatchError(
             f"stream {self._stream!r} drops ids up to {self.known_id} of {self._name!r}, and retention has removed the row with id {row_id}, so "
             "it cannot be compared. Leave out rows of an earlier run; publish others under another name (Spark: another version)",
             queue=self._stream,
         )
 
-    def _undecidable_error(self, highest_id: int, first_id: int, last_id: int) -> MismatchError:
+    def _undecidable_error(self, highest_id: int, first_id: int, last_id: int) -> errors.MismatchError:
         """Return the error for rows that the broker has confirmed, in a part of the stream that retention has removed, or nowhere."""
-        return MismatchError(
+        return errors.MismatchError(
             f"stream {self._stream!r} confirmed the ids {first_id} to {last_id} of {self._name!r}, but its highest id is {highest_id}: leave "
             "these rows out if retention removed them; if they were never stored, publish them under another name (Spark: another version)",
             queue=self._stream,
@@ -583,7 +577,7 @@ def check_references(
     count = len(writers.keys() | {name})
     told = f"stream {stream!r} remembers {count} publishers with {name!r}, of at most {MOST_REFERENCES}"
     if count > _TOO_MANY:
-        raise InputError(
+        raise errors.InputError(
             f"{told}. Beyond them it forgets the oldest, whose rows would then be stored again. A name is never given back: use fewer "
             "names, publish over fewer AMQP channels (each takes one), or begin a new stream",
             queue=stream,
@@ -608,20 +602,20 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
         if status == http.client.OK:
             return dict(json.loads(content)["writers"])
     except (OSError, http.client.HTTPException, ValueError, KeyError) as cause:
-        raise UnreachableError(
+        raise errors.UnreachableError(
             f"{url.masked}: the management API does not return the writers of stream {stream!r} ({cause}): check the URL",
             queue=stream,
         ) from None
     finally:
         connection.close()
     if status == http.client.NOT_FOUND:
-        raise BrokerRefusedError(
+        raise errors.BrokerRefusedError(
             f"{url.masked}: the management API does not return the writers of stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
             "node rabbitmq-plugins enable rabbitmq_stream_management; or leave management_url out",
             queue=stream,
             reply_code=status,
         )
-    kind = AccessRefusedError if status in (401, 403) else BrokerRefusedError
+    kind = errors.AccessRefusedError if status in (401, 403) else errors.BrokerRefusedError
     raise kind(
         f"{url.masked}: {path} was answered {status}: the user needs the tag management and read permission; or leave "
         "management_url out",

@@ -38,16 +38,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.frames import is_transient, may_be_limit
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    MismatchError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.retry import Backoff, jitter
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Code, Confirms, PublishErrors, StreamChanged, code_in_words
@@ -320,7 +312,7 @@ class StreamWriter:
         self._last_progress_at = 0.0  # when rows were confirmed, or first sent with none in flight
         self._outage_began: float | None = None
         self._attempts = 0
-        self._refusal: RabbitChxError | None = None  # of the last attempt, if it may be by a limit
+        self._refusal: errors.RabbitChxError | None = None  # of the last attempt, if it may be by a limit
         self._next_attempt = 0.0
 
     @property
@@ -384,14 +376,14 @@ class StreamWriter:
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
             if self._window.done and self._connection:
                 self._compare(self._connection)
-        except RabbitChxError as cause:
+        except errors.RabbitChxError as cause:
             self._lose_connection(cause)
             return False
         return bool(sent or confirmed)
 
     def finish(self) -> None:
         """Close the connection after the last row: the next writer of the name need not look for this one."""
-        with suppress(RabbitChxError):
+        with suppress(errors.RabbitChxError):
             if self._connection and self._others and self.done:
                 self._others.close(self._connection)
         self.close()
@@ -454,19 +446,21 @@ class StreamWriter:
         """
         try:
             connection.declare_publisher(publisher_id, self.stream, reference)
-        except BrokerRefusedError as cause:
+        except errors.BrokerRefusedError as cause:
             if cause.reply_code != Code.PRECONDITION_FAILED:
                 raise
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"{connection.where}: the broker takes no publisher of stream {self.stream!r} ({code_in_words(Code.PRECONDITION_FAILED)}): "
                 "probably a disk or memory alarm is on: look at rabbitmq-diagnostics alarms, and free disk or memory there",
                 queue=self.stream,
                 reply_code=cause.reply_code,
             ) from cause
 
-    def _lose_connection(self, cause: RabbitChxError) -> None:
+    def _lose_connection(self, cause: errors.RabbitChxError) -> None:
         """Close the connection after an error, and schedule the next attempt; raise the error if it is permanent or too late."""
-        with suppress(RabbitChxError):  # rows that were confirmed before the loss need not be sent again
+        with suppress(
+            errors.RabbitChxError
+        ):  # rows that were confirmed before the loss need not be sent again
             self._collect(0, self._window, 0.0)
         self.close()
         if self._window.done and self._name is None and not self._is_counted:
@@ -479,9 +473,9 @@ class StreamWriter:
         before = self._refusal
         self._refusal = cause if may_be_limit(cause) else None
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
-            if before is not None and isinstance(cause, UnreachableError):
+            if before is not None and isinstance(cause, errors.UnreachableError):
                 cause = before  # the broker refuses after 3 s, and the last attempt may have less
-            raise ConnectionLostError(
+            raise errors.ConnectionLostError(
                 f"{cause}; gave up after {plural(self._attempts, 'attempt')} to connect in {now - self._outage_began:.0f} s",
                 queue=self.stream,
             ) from cause
@@ -538,13 +532,13 @@ class StreamWriter:
             elif isinstance(event, PublishErrors):
                 raise self._refusal_error(int(event.codes[0]))
             elif isinstance(event, StreamChanged) and event.stream == self.stream:
-                raise ConnectionLostError(
+                raise errors.ConnectionLostError(
                     f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
                     queue=self.stream,
                 )
         silent_s = time.monotonic() - self._last_progress_at
         if window.next > window.lowest and silent_s > self._limits.confirm_timeout_s:
-            raise BrokerTimeoutError(
+            raise errors.BrokerTimeoutError(
                 f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {silent_s:.0f} s, and "
                 f"{window.next - window.lowest if window is not self._window else self._in_flight} rows are unconfirmed: look at the broker's alarms and log",
                 queue=self.stream,
@@ -567,13 +561,13 @@ class StreamWriter:
         self._is_counted = True
         return count
 
-    def _refusal_error(self, code: int) -> RabbitChxError:
+    def _refusal_error(self, code: int) -> errors.RabbitChxError:
         """Return the error for a refused row. Unless access is refused, the row is sent again over a new connection."""
         assert self._connection is not None  # it refused the row
         error = self._connection.refusal(f"take rows into stream {self.stream!r}", code, self.stream)
-        if isinstance(error, AccessRefusedError):
+        if isinstance(error, errors.AccessRefusedError):
             return error
-        return ConnectionLostError(str(error), queue=self.stream)
+        return errors.ConnectionLostError(str(error), queue=self.stream)
 
     # -- verification of the confirmed and the claimed ids
 
@@ -588,7 +582,7 @@ class StreamWriter:
         self._count()
         self.counts["confirmed"] -= unstored
         if unstored:
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"stream {self.stream!r}: another writer uses the name {self._name!r}, and {plural(unstored, 'confirmed row')} up to id {last_id} "
                 f"{'is' if unstored == 1 else 'are'} not stored: stop one writer, and publish these rows with higher ids, or under another name",
                 queue=self.stream,
@@ -598,7 +592,7 @@ class StreamWriter:
         """Raise a MismatchError if an id that the stream has is inside a sub-entry: an earlier run has made others, and rows would be doubled."""
         index = self._index_after(row_id) - 1
         if index >= 0 and row_id < self._ids[index]:
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"stream {self.stream!r} has id {row_id} of {self._name!r}, inside the sub-entry of ids {self._first_ids[index]} to "
                 f"{self._ids[index]}: an earlier run has made other sub-entries; pass its sub_entry_rows, and end calls at the same ids",
                 queue=self.stream,
@@ -655,7 +649,7 @@ class StreamWriter:
         assert self._connection is not None  # rows were sent over it
         reference = f"{self._name}~{level}"
         if level > _MAX_REPAIRS:
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._first_ids[start]} on under {level} references and "
                 "has not stored them: is the stream cut short all the time? Look at the broker's log",
                 queue=self.stream,

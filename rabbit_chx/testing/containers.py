@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from rabbit_chx.errors import BrokerTimeoutError, InputError, NoBrokerError, RabbitChxError, UnreachableError
+from rabbit_chx import errors
 from rabbit_chx.testing.running_broker import (
     PLUGINS,
     RunningBroker,
@@ -132,7 +132,7 @@ class ContainerServer:
                 self._force_removal()  # a container that did not start is there all the same
                 if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):
                     continue
-                raise NoBrokerError(f"the container of {image} does not start: {error}") from error
+                raise errors.NoBrokerError(f"the container of {image} does not start: {error}") from error
             return
 
     def broker(self, image: str) -> RunningBroker:
@@ -166,15 +166,15 @@ class ContainerServer:
         try:
             if run_bounded(command, timeout_s=_COMMAND_TIMEOUT_S).returncode == 0:
                 check_management(self.management_url)
-        except NoBrokerError as error:
-            if not isinstance(error.__cause__, UnreachableError):  # it answers by now, and refuses
+        except errors.NoBrokerError as error:
+            if not isinstance(error.__cause__, errors.UnreachableError):  # it answers by now, and refuses
                 return ""
             return (
                 f"the server runs and listens, and its container cannot be reached from here ({error}). If this process runs in a container "
                 "itself, start that with --network host, or set TESTCONTAINERS_HOST_OVERRIDE to the Docker host, such as 172.17.0.1; or set "
                 "RABBIT_CHX_TEST_URL"
             )
-        except RabbitChxError:  # the tool was killed
+        except errors.RabbitChxError:  # the tool was killed
             pass
         return ""
 
@@ -195,7 +195,7 @@ class ContainerServer:
     def docker(self, *command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
         """Run a docker command on the container, unless it was removed, and return its stdout."""
         if self._removed:
-            raise NoBrokerError(f"container {self.name} was stopped and removed; start another broker")
+            raise errors.NoBrokerError(f"container {self.name} was stopped and removed; start another broker")
         return docker(*command, self.name, timeout_s=timeout_s)
 
     def is_running(self) -> bool:
@@ -207,7 +207,7 @@ class ContainerServer:
         return self.docker("inspect", "--format", template).strip()
 
     def _force_removal(self) -> None:
-        with suppress(NoBrokerError):  # it may not be there
+        with suppress(errors.NoBrokerError):  # it may not be there
             docker("rm", "--force", "--volumes", self.name)
 
 
@@ -222,10 +222,10 @@ def require_docker() -> None:
         host = os.environ.get("DOCKER_HOST") or docker(
             "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
         )
-    except UnreachableError as error:
-        raise NoBrokerError(f"no Docker daemon answers: {error}") from error
+    except errors.UnreachableError as error:
+        raise errors.NoBrokerError(f"no Docker daemon answers: {error}") from error
     if urlsplit(host.strip()).hostname not in {None, "localhost", "127.0.0.1"}:
-        raise NoBrokerError(
+        raise errors.NoBrokerError(
             f"the Docker daemon at {mask(host.strip())} is on another machine; its ports cannot be reached"
         )
 
@@ -240,7 +240,7 @@ def image_version(series: str) -> str | None:
     template = "{{range .Config.Env}}{{println .}}{{end}}"
     try:
         environment = docker("image", "inspect", "--format", template, official_image(series))
-    except UnreachableError:
+    except errors.UnreachableError:
         return None
     prefix = "RABBITMQ_VERSION="
     versions = [line.removeprefix(prefix) for line in environment.split() if line.startswith(prefix)]
@@ -252,23 +252,23 @@ def require_image(image: str) -> None:
     from testcontainers.core.config import testcontainers_config
 
     image = testcontainers_config.hub_image_name_prefix + image
-    with suppress(NoBrokerError):
+    with suppress(errors.NoBrokerError):
         docker("image", "inspect", "--format", "{{.Id}}", image)
         return
     timed_out = Path(tempfile.gettempdir(), f"rabbit-chx-pull-{re.sub(r'[^a-z0-9.]', '-', image)}")
     age_s = time.time() - timed_out.stat().st_mtime if timed_out.exists() else _PULL_AGAIN_AFTER_S
     if 0 <= age_s < _PULL_AGAIN_AFTER_S:
-        raise NoBrokerError(
+        raise errors.NoBrokerError(
             f"the image {image} is not here, and a pull timed out {age_s:.0f} s ago; to try again: docker pull {image}"
         )
     sys.stderr.write(f"rabbit_chx: pulling {image}, for at most {_PULL_TIMEOUT_S} s\n")
     try:
         docker("pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
-    except UnreachableError as error:
-        if isinstance(error, BrokerTimeoutError):
+    except errors.UnreachableError as error:
+        if isinstance(error, errors.BrokerTimeoutError):
             with suppress(OSError):  # of another user
                 timed_out.touch()
-        raise NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
+        raise errors.NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
 
 
 def _published_host() -> str:
@@ -281,7 +281,7 @@ def _published_host() -> str:
     try:
         return socket.gethostbyname(override)
     except OSError as error:
-        raise NoBrokerError(f"TESTCONTAINERS_HOST_OVERRIDE is {override!r}: {error}") from None
+        raise errors.NoBrokerError(f"TESTCONTAINERS_HOST_OVERRIDE is {override!r}: {error}") from None
 
 
 def _start(
@@ -309,7 +309,7 @@ def _do_without_ryuk_if_missing() -> None:
         return
     try:
         require_image(testcontainers_config.ryuk_image)
-    except NoBrokerError as error:
+    except errors.NoBrokerError as error:
         testcontainers_config.ryuk_disabled = True
         sys.stderr.write(f"rabbit_chx: containers stay if this process is killed: no Ryuk, since {error}\n")
 
@@ -318,7 +318,7 @@ def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
     """Run a docker command and return its stdout."""
     result = run_bounded(("docker", *command), timeout_s=timeout_s)
     if result.returncode:
-        raise NoBrokerError(f"docker {command[0]}: {last_lines(result.stderr, 3)}")
+        raise errors.NoBrokerError(f"docker {command[0]}: {last_lines(result.stderr, 3)}")
     return result.stdout
 
 
@@ -368,7 +368,7 @@ def named_broker_in_words() -> str:
     """Return one line on the named broker, with its release if it can be used; "" if none is named. Tests report the errors."""
     try:
         broker = _find_named_broker()
-    except RabbitChxError:
+    except errors.RabbitChxError:
         return f"the broker of {_URL} cannot be used"
     return broker.origin if broker else ""
 
@@ -378,17 +378,17 @@ def _find_named_broker() -> RunningBroker | None:
     ring_via = os.environ.get(_RING_VIA)  # empty: the tools of this machine
     if url is None:
         if management_url or ring_via:
-            raise InputError(f"{_MANAGEMENT_URL} and {_RING_VIA} belong to {_URL}, which is not set")
+            raise errors.InputError(f"{_MANAGEMENT_URL} and {_RING_VIA} belong to {_URL}, which is not set")
         return None
     try:
         version = amqp_version(url)
-    except RabbitChxError as error:
-        raise NoBrokerError(f"{_URL} names a broker that cannot be used: {error}") from error
+    except errors.RabbitChxError as error:
+        raise errors.NoBrokerError(f"{_URL} names a broker that cannot be used: {error}") from error
     if management_url:
         try:
             check_management(management_url)
-        except RabbitChxError as error:
-            raise NoBrokerError(f"{_MANAGEMENT_URL} cannot be used: {error}") from error
+        except errors.RabbitChxError as error:
+            raise errors.NoBrokerError(f"{_MANAGEMENT_URL} cannot be used: {error}") from error
     return RunningBroker(
         url=url,
         management_url=management_url,
@@ -402,14 +402,14 @@ def _split(ring_via: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(ring_via))
     except ValueError as error:
-        raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
+        raise errors.InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
 def _start_own_broker() -> RunningBroker:
     try:
         return start_docker_broker()
-    except RabbitChxError as error:
-        raise NoBrokerError(
+    except errors.RabbitChxError as error:
+        raise errors.NoBrokerError(
             f"no broker for tests. Tried:\n  {_URL}: not set\n  Docker: {error}\n"
             f"Install Docker, or set {_URL}=amqp://user:password@host:port/vhost"
         ) from error
@@ -436,7 +436,7 @@ def skip_unless_ci(reason: str) -> NoReturn:
 def enter_or_give_up(
     stack: ExitStack,
     broker: AbstractContextManager[RunningBroker],
-    *without: type[RabbitChxError],
+    *without: type[errors.RabbitChxError],
     named: bool = False,
 ) -> RunningBroker:
     """Return the broker of a block; after one of these errors skip the running test in words that the plugin counts.
@@ -463,6 +463,10 @@ def release_is_in(version: str, releases: str) -> bool:
     try:
         return SpecifierSet(releases, prereleases=True).contains(Version(version))
     except InvalidSpecifier:
-        raise InputError(f"{releases!r} is not a range of releases: pass one such as '>=4.0,<4.3'") from None
+        raise errors.InputError(
+            f"{releases!r} is not a range of releases: pass one such as '>=4.0,<4.3'"
+        ) from None
     except InvalidVersion:
-        raise InputError(f"the broker's version, {version!r}, cannot be compared with a range") from None
+        raise errors.InputError(
+            f"the broker's version, {version!r}, cannot be compared with a range"
+        ) from None

@@ -14,17 +14,9 @@ from datetime import datetime
 from typing import Protocol
 from urllib.parse import quote
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    InputError,
-    NoBrokerError,
-    NotFoundError,
-    UnreachableError,
-)
 from rabbit_chx.subprocesses import OutputTooLongError, run_program
 
 #: The plugins that are enabled in every broker that we start, where its release has them.
@@ -98,7 +90,7 @@ class RunningBroker:
         if result.returncode:
             # rabbitmqctl repeats its arguments after a usage error, and they may hold a password.
             why = last_lines(result.stderr.partition("Arguments given")[0])
-            raise BrokerRefusedError(f"{' '.join(command[:2])} exited with {result.returncode}: {why}")
+            raise errors.BrokerRefusedError(f"{' '.join(command[:2])} exited with {result.returncode}: {why}")
         return result.stdout
 
     def log(self, lines: int = 20) -> str:
@@ -123,7 +115,7 @@ class RunningBroker:
 
     def _server(self, verb: str) -> Server:
         if self.server is None:
-            raise InputError(
+            raise errors.InputError(
                 f"cannot {verb} the broker at {mask(self.url)}: rabbit_chx.testing did not start it; use docker_broker()"
             )
         return self.server
@@ -166,7 +158,7 @@ def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
     from rabbit_chx.broker.scratch import scratch_vhost
 
     if broker.management_url is None:
-        raise InputError(
+        raise errors.InputError(
             "a vhost can only be made through the HTTP API: set RABBIT_CHX_TEST_MANAGEMENT_URL as well"
         )
     with scratch_vhost(Management(broker.management_url)) as name:
@@ -188,11 +180,11 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
     try:
         done = run_program(command, timeout_s, _LONGEST_OUTPUT, with_children=True)
     except OSError as error:
-        raise UnreachableError(f"cannot run {name}: {error.strerror}") from error
+        raise errors.UnreachableError(f"cannot run {name}: {error.strerror}") from error
     except subprocess.TimeoutExpired:
-        raise BrokerTimeoutError(f"{name} did not end within {timeout_s:g} s") from None
+        raise errors.BrokerTimeoutError(f"{name} did not end within {timeout_s:g} s") from None
     except OutputTooLongError:
-        raise UnreachableError(f"{name} printed more than {_LONGEST_OUTPUT:,} bytes") from None
+        raise errors.UnreachableError(f"{name} printed more than {_LONGEST_OUTPUT:,} bytes") from None
     stdout, stderr = (output.decode(errors="replace") for output in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(name, done.returncode, stdout, stderr)
 
@@ -244,7 +236,7 @@ def free_ports(count: int) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    raise NoBrokerError(f"no {count} free ports on 127.0.0.1 between 20000 and 32000")
+    raise errors.NoBrokerError(f"no {count} free ports on 127.0.0.1 between 20000 and 32000")
 
 
 def guest_urls(amqp_port: int, management_port: int, host: str = "127.0.0.1") -> tuple[str, str]:
@@ -284,23 +276,23 @@ def wait_until_serving(
             check_management(management_url)
             await_startup(management_url, tools, max(_PROBE_TIMEOUT_S, deadline - time.monotonic()))
             return amqp_version(url)
-        except NoBrokerError as error:
+        except errors.NoBrokerError as error:
             if not running():
-                raise NoBrokerError(f"the server ended while it started; its log:\n{log()}") from error
+                raise errors.NoBrokerError(f"the server ended while it started; its log:\n{log()}") from error
             now = time.monotonic()
-            is_refused = isinstance(error.__cause__, AccessRefusedError)
+            is_refused = isinstance(error.__cause__, errors.AccessRefusedError)
             refused_since = (refused_since or now) if is_refused else None
             if refused_since is not None and now - refused_since > _DOUBT_AFTER_S:
-                raise NoBrokerError(
+                raise errors.NoBrokerError(
                     f"the server refuses the user of {mask(url)}: its configuration or its definitions make other users, and this one is needed "
                     "for tests; use an image that has it, or start a broker of it yourself and set RABBIT_CHX_TEST_URL"
                 ) from error
-            if isinstance(error.__cause__, UnreachableError) and now > ask_at:
+            if isinstance(error.__cause__, errors.UnreachableError) and now > ask_at:
                 if why := why_unreachable():
-                    raise NoBrokerError(why) from error
+                    raise errors.NoBrokerError(why) from error
                 ask_at = time.monotonic() + _ASK_AGAIN_S
             if now > deadline:
-                raise NoBrokerError(
+                raise errors.NoBrokerError(
                     f"the server does not serve after {timeout_s:g} s ({error}); its log:\n{log()}"
                 ) from error
         time.sleep(0.2)
@@ -320,19 +312,19 @@ def await_startup(management_url: str, tools: tuple[str, ...], timeout_s: float)
         Management(management_url, timeout_s=_PROBE_TIMEOUT_S).request(
             "GET", "health", "checks", "is-in-service"
         )
-    except (AccessRefusedError, NotFoundError):
+    except (errors.AccessRefusedError, errors.NotFoundError):
         _await_startup_by_tool(tools, timeout_s)
-    except (UnreachableError, BrokerRefusedError) as error:
-        raise NoBrokerError(f"its startup is not complete: {error}") from error
+    except (errors.UnreachableError, errors.BrokerRefusedError) as error:
+        raise errors.NoBrokerError(f"its startup is not complete: {error}") from error
 
 
 def _await_startup_by_tool(tools: tuple[str, ...], timeout_s: float) -> None:
     try:
         result = run_bounded((*tools, "rabbitmqctl", "await_startup"), timeout_s=timeout_s)
-    except UnreachableError as error:
-        raise NoBrokerError(f"its startup is not complete: {error}") from error
+    except errors.UnreachableError as error:
+        raise errors.NoBrokerError(f"its startup is not complete: {error}") from error
     if result.returncode:
-        raise NoBrokerError(f"its startup is not complete: {last_lines(result.stderr)}")
+        raise errors.NoBrokerError(f"its startup is not complete: {last_lines(result.stderr)}")
 
 
 def amqp_version(url: str) -> str:
@@ -341,8 +333,8 @@ def amqp_version(url: str) -> str:
     try:
         with closing(Connection(settings)) as connection:
             return str(connection.session.server.get("version", "unknown"))
-    except (UnreachableError, BrokerRefusedError) as error:
-        raise NoBrokerError(f"no AMQP login: {error}") from error
+    except (errors.UnreachableError, errors.BrokerRefusedError) as error:
+        raise errors.NoBrokerError(f"no AMQP login: {error}") from error
 
 
 def check_management(url: str) -> None:
@@ -351,5 +343,5 @@ def check_management(url: str) -> None:
 
     try:
         Management(url, timeout_s=_PROBE_TIMEOUT_S).request("GET", "overview")
-    except (UnreachableError, BrokerRefusedError) as error:
-        raise NoBrokerError(f"no HTTP API: {error}") from error
+    except (errors.UnreachableError, errors.BrokerRefusedError) as error:
+        raise errors.NoBrokerError(f"no HTTP API: {error}") from error
