@@ -319,19 +319,27 @@ def first_sentence(value: object) -> str:
 
 
 def levels() -> str:
-    """Return a row for each package with what its docstring says it is; the top level first."""
-    return "\n".join(["| level | package | |", "| --- | --- | --- |", *_level_rows()])
+    """Return a picture of the layers, the top one first, and a row for each package with what its docstring says it is."""
+    layers = _layers()
+    picture = [f"{level}  {'   '.join(names)}" for level, names in layers.items()]
+    rows = [_package_row(name) for names in layers.values() for name in names]
+    return "\n".join(["```text", *picture, "```", "", "| package | what it is |", "| --- | --- |", *rows])
 
 
-def _level_rows() -> Iterator[str]:
-    """Yield the rows, by the layers of the import linter's contract in pyproject.toml."""
+def _layers() -> dict[int, list[str]]:
+    """Return the packages of each layer, by the import linter's contract in pyproject.toml; the top layer has the largest number."""
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
-    for level, layer in zip(range(len(layers), 0, -1), layers, strict=True):
-        for package in re.split(r" [|:] ", layer):
-            folder = _ROOT / package.replace(".", "/")
-            name = folder.relative_to(_ROOT)
-            yield _line((str(level), f"[`{name}/`](../../{name})", _summary(folder / "__init__.py")))
+    levels = range(len(layers), 0, -1)
+    return {
+        level: [package.removeprefix("rabbit_chx.") for package in re.split(r" [|:] ", layer)]
+        for level, layer in zip(levels, layers, strict=True)
+    }
+
+
+def _package_row(name: str) -> str:
+    folder = Path(name) if (_ROOT / name).is_dir() else Path("rabbit_chx", name)
+    return _line((f"[`{folder}/`](../../{folder})", _summary(_ROOT / folder / "__init__.py")))
 
 
 def _summary(file: Path) -> str:

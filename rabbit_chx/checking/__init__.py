@@ -1,1 +1,1 @@
-"""A check: the findings about a live topology by itself, and its differences from a wanted one, in words. No I/O."""
+"""What is wrong with a broker: the findings about a live topology by itself, and its differences from a file, in words. No I/O."""

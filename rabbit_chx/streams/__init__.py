@@ -1,4 +1,4 @@
-"""The stream protocol: streams written and read as columns."""
+"""Streams, written and read as columns over the stream protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a vhost has: topology files and live topologies. No I/O, no client.
+"""What a vhost has, by a topology file, a definitions file or a broker, as values. No I/O, no client.
 
 The names of what is done with them come from the packages above, which are imported when they are used.
 """
