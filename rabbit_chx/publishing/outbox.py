@@ -437,7 +437,6 @@ class Latencies:
 
 
 def _bucket_of(counts: Sequence[int], rank: float) -> int:
-    """Return the bucket of this rank."""
     reached = 0
     for bucket, count in enumerate(counts):
         reached += count

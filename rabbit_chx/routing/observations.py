@@ -107,7 +107,6 @@ def observed_ring(
 
 
 def _group_bindings(bindings: Iterable[tuple[Binding, int]], release: Release) -> dict[Destination, _Bound]:
-    """Return the bindings of each destination."""
     weights: dict[Destination, dict[str, int]] = {}
     for (destination, key), weight in bindings:
         weights.setdefault(destination, {})[key] = weight

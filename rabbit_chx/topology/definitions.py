@@ -322,7 +322,6 @@ class _File:
         return any(isinstance(entry, dict) and "vhost" in entry for entry in chain.from_iterable(lists))
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list, each with its path."""
         entries = self._document.get(name, [])
         if not isinstance(entries, list):
             self.judge(name, {}, [("refused", "the value must be a list")])
