@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.analysis.reports import draw_movement, draw_slots
-from rabbit_chx.rendering.document import FlowDiagram, Grid
+from rabbit_chx.rendering.document import Flows, Grid
 from rabbit_chx.rendering.output import TEMPLATES, environment
 from rabbit_chx.topology import LiveTopology, plan
 
@@ -111,13 +111,13 @@ def _cells(top: float, label: str, cells: Iterable[object]) -> Iterator[str]:
         yield _text(_left(place + 0.5), top + _CELL / 2 + 5, name, "middle")
 
 
-def _picture(picture: FlowDiagram | Grid, height: int) -> Iterator[str]:
+def _picture(picture: Flows | Grid, height: int) -> Iterator[str]:
     """Yield the title of a picture of `-o html`, the picture, and the names of its colours."""
     names = list(picture.names())
     colours = {name: number for number, name in enumerate(names)}
     shown = str(environment().get_template("blocks.html").module.show_picture(picture, colours))  # type: ignore[attr-defined]
     (drawn,) = re.findall(r'<svg (viewBox=[^>]*role="img".*?</svg>)', shown, re.DOTALL)
-    title = " ".join(picture.headline) if isinstance(picture, FlowDiagram) else picture.title
+    title = " ".join(picture.headline) if isinstance(picture, Flows) else picture.title
     yield _text(0, 16, title)
     yield f'<svg y="{_TITLE}" width="{_WIDTH}" height="{height}" {drawn}\n'
     below = _TITLE + height + _LEGEND

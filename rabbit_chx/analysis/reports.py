@@ -24,7 +24,7 @@ from rabbit_chx.rendering.document import (
     Data,
     Document,
     Facts,
-    FlowDiagram,
+    Flows,
     Grid,
     Line,
     Part,
@@ -35,8 +35,8 @@ from rabbit_chx.rendering.document import (
     TableColumn,
 )
 from rabbit_chx.result_fields import SPREAD, Shown, json_fields, shown, to_json
-from rabbit_chx.routing import ExchangeRef, Explanation
-from rabbit_chx.routing.bindings import LISTED_CONDITION, Flows, Place
+from rabbit_chx.routing import ExchangeRef, Explanation, bindings
+from rabbit_chx.routing.bindings import LISTED_CONDITION, Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.text import percent, percent_or_blank, plural
 
@@ -89,7 +89,7 @@ def draw_slots(slots: KeyMap, load: Mapping[Destination, float] | None = None) -
     )
 
 
-def draw_movement(matrix: Flows, of: str = "all keys") -> FlowDiagram:
+def draw_movement(matrix: bindings.Flows, of: str = "all keys") -> Flows:
     """Return the flows between the places; of more than one can follow only how much moves.
 
     Args:
@@ -103,7 +103,7 @@ def draw_movement(matrix: Flows, of: str = "all keys") -> FlowDiagram:
             (_name(source), _name(target)): amount / total for (source, target), amount in matrix.items()
         }
     share = percent(matrix.moved / total, 1)
-    return FlowDiagram("movement between the destinations", (share, f"of {of} move"), amounts)
+    return Flows("movement between the destinations", (share, f"of {of} move"), amounts)
 
 
 def _name(place: Place) -> str:
@@ -171,7 +171,7 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 
 
 def matrix_table(
-    matrix: Flows,
+    matrix: bindings.Flows,
     shown: Callable[[Any], object],
     *,
     most_moves: int = _MOST_MOVES,
@@ -208,7 +208,7 @@ def matrix_table(
     return replace(moves, columns=columns, rows=rows, total=total, narrow=moves)
 
 
-def matrix_report(matrix: Flows) -> Document:
+def matrix_report(matrix: bindings.Flows) -> Document:
     """Return a movement of all keys, or of counted ones, for a notebook."""
     is_counted = all(isinstance(amount, int) for amount in matrix.before_totals().values())
     if is_counted:
@@ -216,7 +216,7 @@ def matrix_report(matrix: Flows) -> Document:
     return Document("", [matrix_table(matrix, percent, of="all keys")])
 
 
-def _moves_table(matrix: Flows, shown: Callable[[Any], object], most: int) -> Table:
+def _moves_table(matrix: bindings.Flows, shown: Callable[[Any], object], most: int) -> Table:
     moves = matrix.largest_moves(most)
     rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves]
     if rest := matrix.move_count - len(moves):

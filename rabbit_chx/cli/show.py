@@ -53,7 +53,7 @@ from rabbit_chx.topology.plugin_objects import ShardName
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.live_exchange import LiveExchange
-    from rabbit_chx.consuming.stream_group import StreamShare
+    from rabbit_chx.consuming.stream_connection import StreamShare
     from rabbit_chx.topology.plugin_objects import ShardedExchange
 
 # -- The report of a group: its queues or streams, their consumers, and their backlog
@@ -170,7 +170,7 @@ def group_report(
 def stream_group_report(address: str, group: str, vhost: str, streams: Sequence[StreamShare]) -> Document:
     """Return the streams of a StreamGroup; `address` is the broker's host and port."""
     # It needs pyarrow, which is not installed where only queues are consumed.
-    from rabbit_chx.consuming.stream_group import StreamShare
+    from rabbit_chx.consuming.stream_connection import StreamShare
 
     facts = [("stream group", group), ("vhost", vhost), ("group", plural(len(streams), "stream"))]
     labels = {"broker": address, "vhost": vhost, "group": group}
@@ -450,7 +450,7 @@ def _read_connections(management: Management, live: LiveTopology) -> dict[str, f
 def _stream_group(
     at: BrokerAddresses, names: Sequence[str], group: str, address: tuple[str, ...]
 ) -> Document:
-    from rabbit_chx.consuming.stream_group import find_streams, read_stream_group
+    from rabbit_chx.consuming.stream_connection import find_streams, read_stream_group
 
     settings = stream_settings(at.settings)
     addresses = parse_addresses(address)

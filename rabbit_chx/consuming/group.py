@@ -60,7 +60,7 @@ from rabbit_chx.version import missing_extra
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
-    from rabbit_chx.consuming.stream_group import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 # -- Finds the queue with a message that the broker cannot deliver, without I/O
 # A message of an AMQP 1.0 client may have a property that AMQP 0.9.1 does not have, of type uuid or char. The broker fails when it converts it,

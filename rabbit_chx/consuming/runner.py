@@ -44,7 +44,7 @@ from rabbit_chx.tracing import handler_span
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumerChannel, GroupConnection
     from rabbit_chx.consuming.stream_channels import StreamChannel
-    from rabbit_chx.consuming.stream_group import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 

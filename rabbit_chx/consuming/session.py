@@ -43,7 +43,7 @@ from rabbit_chx.text import listed, typed_error_text
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupConnection
     from rabbit_chx.consuming.runner import MemberChannel
-    from rabbit_chx.consuming.stream_group import StreamGroupConnection
+    from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 
 _log = logging.getLogger(__name__)
 

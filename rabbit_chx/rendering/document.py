@@ -94,7 +94,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowDiagram:
+class Flows:
     """What moves between the places of two moments.
 
     Attributes:
@@ -170,7 +170,7 @@ class Grid:
         return dict.fromkeys(cell.name for cell in self.cells)
 
 
-Picture: TypeAlias = "Strip | Bars | FlowDiagram | Grid"
+Picture: TypeAlias = "Strip | Bars | Flows | Grid"
 
 
 # -- Tables as text, for a terminal or a file

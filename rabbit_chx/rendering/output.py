@@ -482,7 +482,7 @@ def _style() -> str:
 
 
 def body_of(document: Document) -> dict[str, Any]:
-    """Return what the template ``blocks.html`` needs for the blocks of a document: the blocks, their pictures, and the colour of each name in them."""
+    """Return what the template ``blocks.html`` needs for the blocks of a `document`: the blocks, their pictures, and the colour of each name."""
     blocks = list(document.blocks())
     pictures = {id(block): block.pictures() for block in unfold(blocks) if isinstance(block, (Facts, Table))}
     names = dict.fromkeys(

@@ -16,7 +16,7 @@ from stream_group_stage import StreamGroupStage
 from rabbit_chx import StreamGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
-from rabbit_chx.consuming import stream_channels, stream_group
+from rabbit_chx.consuming import stream_channels, stream_connection
 from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.testing import RunningBroker
@@ -89,7 +89,7 @@ def test_a_stream_that_is_deleted_and_created_again_or_not(
     stage: StreamGroupStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group goes on with a new one: the broker has deleted the offset with the stream. Without a new one it ends."""
-    monkeypatch.setattr(stream_group, "_RECREATED_S", 3.0)
+    monkeypatch.setattr(stream_connection, "_RECREATED_S", 3.0)
 
     async def delete() -> None:
         with closing(open_any(settings_of(stage.url))) as connection:

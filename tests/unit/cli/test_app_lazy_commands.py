@@ -47,17 +47,16 @@ def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
     assert floors(modules) <= {
         "checks",
         "cli",
-        "command_texts",
         "errors",
         "lazy_names",
         "options",
         "rendering",
-        "words",
+        "text",
         "result_fields",
         "version",
     }
     ours = {name for name in modules if name.startswith("rabbit_chx.cli.")}
-    assert ours == {f"rabbit_chx.cli.{name}" for name in ("app", "command", "lost_reader", "printed")}
+    assert ours == {f"rabbit_chx.cli.{name}" for name in ("app", "command")}
 
 
 def test_a_route_by_bindings_loads_no_client_and_no_topology() -> None:

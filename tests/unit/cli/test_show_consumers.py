@@ -14,7 +14,7 @@ from sides import as_live
 
 from rabbit_chx.cli import show
 from rabbit_chx.cli.broker_options import BrokerAddresses
-from rabbit_chx.consuming.stream_group import find_streams
+from rabbit_chx.consuming.stream_connection import find_streams
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.streams.frames import Code, StreamMetadata

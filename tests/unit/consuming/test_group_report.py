@@ -8,7 +8,7 @@ from rabbit_chx.checking.check import check
 from rabbit_chx.checking.check_report import CheckReport
 from rabbit_chx.checking.group_status import GroupStatus, MemberStatus
 from rabbit_chx.cli.show import group_report, stream_group_report
-from rabbit_chx.consuming.stream_group import StreamShare
+from rabbit_chx.consuming.stream_connection import StreamShare
 from rabbit_chx.rendering.output import ConsoleOutput
 from rabbit_chx.topology import LiveTopology
 

@@ -11,8 +11,8 @@ from stream_bytes import entry
 from stream_group_world import GROUP, URL, GroupNode
 from stream_node import in_memory
 
-from rabbit_chx.consuming import stream_group
-from rabbit_chx.consuming.stream_group import StreamShare, read_stream_group
+from rabbit_chx.consuming import stream_connection
+from rabbit_chx.consuming.stream_connection import StreamShare, read_stream_group
 from rabbit_chx.streams.nodes import open_at, stream_settings
 
 
@@ -31,7 +31,7 @@ class Site:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     node = GroupNode(Threads(), ["s"])
-    monkeypatch.setattr(stream_group, "time", node.threads)
+    monkeypatch.setattr(stream_connection, "time", node.threads)
     with in_memory(node):
         yield Site(node)
 
@@ -39,7 +39,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_the_lag_is_asked_of_the_leader(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica may not have the last rows and the last stored offset yet."""
     asked = Mock(wraps=open_at)
-    monkeypatch.setattr(stream_group, "open_at", asked)
+    monkeypatch.setattr(stream_connection, "open_at", asked)
     site.status()
     assert asked.call_args.kwargs["leader"] is True
 

@@ -27,7 +27,7 @@ def functions_of(package: str) -> Iterator[tuple[str, Callable[..., object]]]:
 
 
 #: The modules of rendering that other packages use.
-RENDERING = [f"rabbit_chx.rendering.{name}" for name in ("document", "output", "progress", "table")]
+RENDERING = [f"rabbit_chx.rendering.{name}" for name in ("document", "output", "progress")]
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, *RENDERING])

@@ -16,7 +16,7 @@ from rabbit_chx.rendering.document import (
     Cell,
     Document,
     Facts,
-    FlowDiagram,
+    Flows,
     Grid,
     Line,
     Lines,
@@ -87,7 +87,7 @@ def test_no_name_becomes_markup() -> None:
     pictures: list[Picture] = [
         Strip(HOSTILE, [HOSTILE], {HOSTILE: HOSTILE}),
         Bars(HOSTILE, [Bar(HOSTILE, 1.0, 1.0)]),
-        FlowDiagram(HOSTILE, ("1%", HOSTILE), {(HOSTILE, "a"): 1.0}),
+        Flows(HOSTILE, ("1%", HOSTILE), {(HOSTILE, "a"): 1.0}),
         Grid(HOSTILE, [Cell(HOSTILE, HOSTILE)]),
     ]
     text = page(
@@ -137,7 +137,7 @@ def test_bars_are_as_wide_as_their_shares_and_bounded() -> None:
 
 
 def test_flows_show_what_moves_and_what_stays() -> None:
-    text = drawn(FlowDiagram("movement", ("25%", "of all keys move"), {("a", "a"): 0.75, ("a", "b"): 0.25}))
+    text = drawn(Flows("movement", ("25%", "of all keys move"), {("a", "a"): 0.75, ("a", "b"): 0.25}))
     assert "<strong>25%</strong> of all keys move" in text
     assert text.count("<path") == 2
     assert "a to b: 25.000%" in text
@@ -146,7 +146,7 @@ def test_flows_show_what_moves_and_what_stays() -> None:
 
 
 def test_flows_that_nobody_could_follow_are_a_number_and_a_list() -> None:
-    text = drawn(FlowDiagram("movement", ("100%", "of all keys move"), {}))
+    text = drawn(Flows("movement", ("100%", "of all keys move"), {}))
     assert "<strong>100%</strong> of all keys move" in text
     assert "<path" not in text
 
