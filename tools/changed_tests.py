@@ -42,7 +42,7 @@ def _tests_of(file: Path) -> Iterator[str]:
         yield from (f"{_UNIT}/{inner[0]}", _PRINTED)
         if inner[0] in ("publishing", "streams"):
             yield _OF_SPARK
-        if inner[-1] == "finding_kinds.py":  # for commands, metrics, schemas and checks
+        if inner[-1] == "findings.py":  # for commands, metrics, schemas and checks
             yield from (f"{_UNIT}/cli", f"{_UNIT}/tools", f"{_UNIT}/checking")
     elif top in ("spark_connector", "tools"):
         yield f"{_UNIT}/{top}"

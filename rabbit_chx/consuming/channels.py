@@ -29,7 +29,7 @@ from rabbit_chx.connection.failures import raise_if_cancelled
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, JournalEntry, entry_in
 from rabbit_chx.consuming.message import GroupMessage, convert_message
 from rabbit_chx.consuming.ownership import DeliveredMessage
-from rabbit_chx.consuming.session import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
+from rabbit_chx.consuming.queue_checks import NEVER_CREATED, REQUIRED_ARGUMENTS, is_deleted, learn_argument
 from rabbit_chx.consuming.settings import start_task, wait_to_publish, wait_unless_blocked
 from rabbit_chx.topology.slots import HandOverMarker
 

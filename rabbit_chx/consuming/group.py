@@ -30,16 +30,15 @@ from rabbit_chx.connection.tokens import with_credentials
 from rabbit_chx.consuming.journal import WITHOUT_JOURNAL, Roster
 from rabbit_chx.consuming.message import GroupMessage, Turns
 from rabbit_chx.consuming.ownership import QueueOwnership
-from rabbit_chx.consuming.runner import QueueRunner
-from rabbit_chx.consuming.session import (
+from rabbit_chx.consuming.queue_checks import (
     PRIORITIES_SINCE,
-    GroupSession,
     check_queues,
     delivered_priority,
     prefetch_of,
     queue_warnings,
-    wait_until_finished,
 )
+from rabbit_chx.consuming.runner import QueueRunner
+from rabbit_chx.consuming.session import GroupSession, wait_until_finished
 from rabbit_chx.consuming.settings import (
     CANCELLED_S,
     GroupMember,

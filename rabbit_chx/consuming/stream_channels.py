@@ -38,7 +38,8 @@ from rabbit_chx.streams.frames import (
 )
 from rabbit_chx.streams.log_lookup import NEVER, ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.nodes import open_any, open_at
-from rabbit_chx.streams.options import BATCH_BYTES, BATCH_ROWS, StreamSubscription, log_start_without_position
+from rabbit_chx.streams.offsets import log_start_without_position
+from rabbit_chx.streams.options import BATCH_BYTES, BATCH_ROWS, StreamSubscription
 from rabbit_chx.streams.rows import columns_in, schema_of
 from rabbit_chx.text import typed_error_text
 

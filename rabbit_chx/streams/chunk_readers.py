@@ -39,7 +39,8 @@ from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import DeliveredChunk, Key
 from rabbit_chx.streams.log_lookup import ChunkFinder, DamagedReads, Progress
 from rabbit_chx.streams.nodes import MIN_ATTEMPT_S, node_addresses, open_at, settings_of
-from rabbit_chx.streams.options import Filters, RangeOptions, ReaderOptions, StoredOffset, StreamSubscription
+from rabbit_chx.streams.offsets import StoredOffset
+from rabbit_chx.streams.options import Filters, RangeOptions, ReaderOptions, StreamSubscription
 
 _T = TypeVar("_T")
 

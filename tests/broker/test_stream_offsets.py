@@ -11,7 +11,7 @@ from bounded import until
 from streamed import Streamed, numbers_in
 
 from rabbit_chx.errors import InputError, MissingRowsError
-from rabbit_chx.streams import ReadLimits, StreamReader, options
+from rabbit_chx.streams import ReadLimits, StreamReader, offsets
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -37,8 +37,8 @@ def stored_in_time(stream: Streamed, least: int = 0) -> int | None:
 def test_the_next_reader_starts_after_the_stored_offset(
     stream: Streamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "_DUE_S", 600.0)
-    monkeypatch.setattr(options, "_FIRST_DUE_S", 600.0)
+    monkeypatch.setattr(offsets, "_DUE_S", 600.0)
+    monkeypatch.setattr(offsets, "_FIRST_DUE_S", 600.0)
     stream.publish_singly([str(number) for number in range(300)])
     found = []
     with named(stream, start=50) as reader:

@@ -24,7 +24,7 @@ from rabbit_chx import StreamGroup, retry
 from rabbit_chx.connection import failures
 from rabbit_chx.consuming import GroupTiming, group, session, settings, stream_channels, stream_connection
 from rabbit_chx.errors import UnreachableError
-from rabbit_chx.streams import nodes, options
+from rabbit_chx.streams import nodes, offsets
 from rabbit_chx.streams.frames import Fields, Key
 
 URL = "rabbitmq-stream://broker?heartbeat=0"
@@ -32,7 +32,7 @@ GROUP = "billing"
 TIMING = GroupTiming(alive_s=0.3, gone_s=4.0, stop_s=10.0)
 #: The longest that a handler takes in these tests, in seconds.
 LONGEST_S = 0.6
-_PLAYED = (failures, group, session, stream_channels, stream_connection, settings, options)
+_PLAYED = (failures, group, session, stream_channels, stream_connection, settings, offsets)
 
 
 class TimedLog(RowLog):

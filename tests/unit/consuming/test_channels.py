@@ -18,7 +18,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import is_transient
 from rabbit_chx.consuming import channels, settings
 from rabbit_chx.consuming.channels import LateFrameFilter
-from rabbit_chx.consuming.session import REQUIRED_ARGUMENTS
+from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS
 
 
 async def test_the_number_of_a_channel_is_taken_again_last() -> None:

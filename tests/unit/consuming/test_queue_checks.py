@@ -12,7 +12,7 @@ from typing import Any
 from stories import each_story, played, write_stories
 
 from rabbit_chx.amqp.frames import error_for
-from rabbit_chx.consuming.session import REQUIRED_ARGUMENTS, check_queues, learn_argument, queue_warnings
+from rabbit_chx.consuming.queue_checks import REQUIRED_ARGUMENTS, check_queues, learn_argument, queue_warnings
 from rabbit_chx.consuming.settings import FailurePolicy, GroupMember
 from rabbit_chx.errors import MismatchError
 

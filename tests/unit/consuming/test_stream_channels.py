@@ -14,7 +14,7 @@ from stream_group_world import GROUP, TIMING, URL, GroupWorld
 
 from rabbit_chx import errors
 from rabbit_chx.consuming.stream_channels import GroupStreams, StreamChannel, SubscribedStream
-from rabbit_chx.consuming.stream_group import StreamGroupConnection
+from rabbit_chx.consuming.stream_connection import StreamGroupConnection
 from rabbit_chx.streams.frames import Code, Key
 from rabbit_chx.streams.log_lookup import ChunkFinder, LogEnd
 from rabbit_chx.streams.nodes import settings_of

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from rabbit_chx import errors
-from rabbit_chx.consuming.stream_group import StreamGroupConnection, in_thread
+from rabbit_chx.consuming.stream_connection import StreamGroupConnection, in_thread
 
 
 async def test_a_call_in_a_thread_returns_or_raises_and_does_not_keep_the_process_alive() -> None:

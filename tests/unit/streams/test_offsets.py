@@ -13,9 +13,9 @@ from stream_logs import ChunkLog, chunks_of
 from stream_node import Session, StreamNode, in_memory
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.streams import StreamReader, options
+from rabbit_chx.streams import StreamReader, offsets
 from rabbit_chx.streams.frames import Key
-from rabbit_chx.streams.options import log_start_without_position
+from rabbit_chx.streams.offsets import log_start_without_position
 
 NAME = ("load", "s")
 
@@ -27,7 +27,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     node.version, node.commands, node.heartbeat_s = "4.3.6", list(Key), 0
     node.streams["s"] = ChunkLog(chunks_of(3))
     with in_memory(node) as node.clock:
-        monkeypatch.setattr(options, "time", node.clock)
+        monkeypatch.setattr(offsets, "time", node.clock)
         yield node
 
 
