@@ -18,6 +18,7 @@ from slot_files import live_of, slotted
 from topologies import topologies
 from two_states import TwoStates, two_states
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.topology import (
@@ -83,7 +84,10 @@ def test_declarations_come_before_the_first_step_of_a_ring(
     }
     for side in (live, live.with_rings(ghosts)):
         actions = [change.action for change in plan(wanted, side).changes]
-        first = next((place for place, action in enumerate(actions) if action not in {"create", "update"}), 0)
+        first = next(
+            (place for place, action in enumerate(actions) if action not in {"create", "update"}),
+            len(actions),
+        )
         assert "create" not in actions[first:]
 
 
@@ -245,7 +249,7 @@ def test_a_plan_and_a_check_find_the_same_differences(states: TwoStates) -> None
     planned, checked = plan(states.wanted, states.live), check(states.live, states.wanted)
     differences = diff(states.wanted, states.live)
 
-    found = find_differences(checked)
+    found = find_differences(checked, states.wanted)
     assert bool(differences) == bool(planned.changes or planned.refusals) == bool(found)
     unclear = find_unclear_shares(states)
     replaced = {change.name for change in planned.changes if change.action == "replace"}
@@ -254,14 +258,22 @@ def test_a_plan_and_a_check_find_the_same_differences(states: TwoStates) -> None
             assert planned.rings[name].moved == pytest.approx(share, abs=1e-12)
 
 
-def find_differences(checked: TopologyCheck) -> list[str]:
-    """Return the findings that are differences from the file. The order of `m` is a fault of a release, a slot with several queues one of the broker."""
-    kinds = ("missing", "unexpected", "different", "order")
-    return [
-        finding.message
-        for finding in checked.findings
-        if finding.kind in kinds and (finding.kind, finding.exchange) != ("order", "m")
-    ]
+def find_differences(checked: TopologyCheck, wanted: Topology) -> list[str]:
+    """Return the findings that are differences from the file.
+
+    The order of `m` is a fault of a release. A slot with several queues, or one that the file binds to no queue either, is a fault by itself.
+    """
+    bound_by_file = {binding.source for binding in wanted.bindings}
+
+    def is_difference(finding: Finding) -> bool:
+        if finding.kind not in ("missing", "unexpected", "different", "order"):
+            return False
+        if (finding.kind, finding.exchange) == ("order", "m"):
+            return False
+        is_bare_slot = "bound to no queue" in finding.message
+        return not is_bare_slot or not bound_by_file.isdisjoint(finding.names)
+
+    return [finding.message for finding in checked.findings if is_difference(finding)]
 
 
 def find_unclear_shares(states: TwoStates) -> set[str]:
