@@ -80,7 +80,7 @@ def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyP
     assert found.unroutable == {"orders": 0.0}
 
 
-@pytest.mark.parametrize("ground", [OrderKnowledge(None), OrderKnowledge("replayed"), None])
+@pytest.mark.parametrize("order", [OrderKnowledge(None), OrderKnowledge("replayed"), None])
 def test_of_a_ring_that_was_not_read_is_checked_what_needs_no_order(order: OrderKnowledge | None) -> None:
     rings = {} if order is None else {"orders": replace(ORDERS.rings["orders"], order=order)}
     unread = as_live(ORDERS, rings=rings)
