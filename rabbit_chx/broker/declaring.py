@@ -14,8 +14,7 @@ from typing import Any
 
 from rabbit_chx.broker.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LiveBroker, Operation, check_declared_name
-from rabbit_chx.broker.live_exchange import read_ring
-from rabbit_chx.broker.reading import read_topology
+from rabbit_chx.broker.reading import read_ring, read_topology
 from rabbit_chx.broker.recording import delete_record, forget_records, locked, wait_for_others
 from rabbit_chx.errors import (
     AccessRefusedError,

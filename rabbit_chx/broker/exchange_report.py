@@ -20,19 +20,18 @@ from rabbit_chx.analysis.reports import (
     ring_text,
     slot_text,
 )
-from rabbit_chx.broker.live_exchange import LiveExchange
+from rabbit_chx.broker.live_routing import find_live_exchange, key_map_of
 from rabbit_chx.broker.recording import record_of
 from rabbit_chx.checking.check import TopologyCheck
 from rabbit_chx.checking.group_status import uneven_traffic
-from rabbit_chx.errors import MismatchError
 from rabbit_chx.planning.refusals import know_rings, learn_command
 from rabbit_chx.records.live_rings import (
     WaysToLearn,
     evidence_of,
     find_live_ring,
     find_recorded,
-    live_hash_exchange,
     none_lasts,
+    read_without_record,
     record_command,
 )
 from rabbit_chx.records.ring_records import record_arguments
@@ -43,7 +42,7 @@ from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Dest
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.text import command_text, grouped, percent, percent_or_blank, plural
 from rabbit_chx.topology.model import LiveTopology, PublishRates
-from rabbit_chx.topology.modulus import modulo_map_of
+from rabbit_chx.topology.modulus import hashes, modulo_map_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     MODULUS_EXCHANGE,
@@ -109,48 +108,54 @@ class ShownExchange:
     ways_to_learn: WaysToLearn = field(default_factory=WaysToLearn)
 
     @classmethod
-    def of(cls, live: LiveExchange, sharding: ShardedExchange | None) -> ShownExchange:
-        """Return a live exchange with its shards; None if it has none."""
-        is_ring = live.type == HASH_EXCHANGE
-        key_map = _map_of(live, sharding)
-        return cls(
-            live.name,
-            live.vhost,
-            key_map,
-            live.hash_arguments,
-            grouped(live.bindings),
-            live.publish_rates(),
-            _record_text(live) if is_ring else "",
-            _record(live) if is_ring else None,
-            sharding,
-            cluster=live.cluster,
-            ways_to_learn=WaysToLearn() if not is_ring or live.ring.is_determined else live.ways_to_learn,
-        )
+    def of(
+        cls,
+        live: LiveTopology,
+        name: str,
+        *,
+        rates: PublishRates | None = None,
+        sharding: ShardedExchange | None = None,
+    ) -> ShownExchange:
+        """Return an exchange of a live topology.
 
-    @classmethod
-    def of_topology(cls, topology: LiveTopology, name: str) -> ShownExchange:
-        """Return an exchange of a live topology; its shards are not shown.
+        Args:
+            live: the topology.
+            name: the exchange's name.
+            rates: the publish rates of the last seconds; None: those of the last minute, if the topology has them.
+            sharding: its shards; None if it has none, or they are not shown.
 
         Raises:
             NotFoundError: it does not exist.
-            MismatchError: it does not hash.
+            MismatchError: it does not hash, and has no shards.
         """
-        exchange = topology.exchange(name)
-        if exchange is None or exchange.type == HASH_EXCHANGE:
-            exchange = live_hash_exchange(topology, name)
-        bound = [binding.member for binding in topology.bindings if binding.source == name]
+        exchange = find_live_exchange(live, name)
+        bound = [binding.member for binding in live.bindings if binding.source == name]
         bound += [member.binding for member in exchange.ring or ()]
-        found = find_recorded(topology, name)
-        usage = topology.facts.usage
+        usage = live.facts.usage
+        if rates is None:
+            rates = PublishRates(None, {}) if usage is None else usage.rates_of(name)
+        recorded = find_recorded(live, name)
         return cls(
             name,
-            topology.vhost or "/",
-            live_key_map(topology, exchange),
+            live.vhost or "/",
+            _map_of(live, exchange, sharding),
             exchange.hash_arguments,
             grouped(bound),
-            PublishRates(None, {}) if usage is None else usage.rates_of(name),
-            "" if found is None else f"of {found.about}",
-            ways_to_learn=evidence_of(topology).ways_to_learn,
+            rates,
+            "" if recorded is None else f"of {recorded.about}",
+            sharding=sharding,
+            ways_to_learn=evidence_of(live).ways_to_learn,
+        )
+
+    def with_record(self, live: LiveTopology) -> ShownExchange:
+        """Return the exchange with the cluster and with what its broker keeps of the order of its ring, or could keep."""
+        if self.name not in live.rings:
+            return replace(self, cluster=live.cluster)
+        return replace(
+            self,
+            cluster=live.cluster,
+            record=_record_text(live, self.name),
+            record_arguments=_record(live, self.name),
         )
 
     @property
@@ -316,34 +321,13 @@ def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
     return rates.traffic([place for place in places if isinstance(place, str)])
 
 
-def live_key_map(topology: LiveTopology, exchange: ExchangeDefinition) -> KeyMap:
-    """Return what maps keys to destinations on a live exchange.
-
-    Raises:
-        MismatchError: it does not hash.
-    """
-    found: KeyMap | None
-    if exchange.type == HASH_EXCHANGE:
-        ring = find_live_ring(topology, exchange, exchange.name).ring
-        found = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).key_map()
-    else:
-        found = modulo_map_of(exchange, topology.bindings, topology.release, "read", topology.queues)
-    if found is None:
-        raise MismatchError(
-            f"exchange {exchange.name!r} is of type {exchange.type}, which does not hash: pass another one",
-            exchange=exchange.name,
-        )
-    return found
-
-
-def _map_of(live: LiveExchange, sharding: ShardedExchange | None) -> KeyMap | None:
+def _map_of(
+    live: LiveTopology, exchange: ExchangeDefinition, sharding: ShardedExchange | None
+) -> KeyMap | None:
     """Return the map of an exchange; None of one that does not hash, whose shards are all there is."""
-    try:
-        return live.key_map()
-    except MismatchError:
-        if sharding is None or live.type == HASH_EXCHANGE:
-            raise
+    if sharding is not None and not hashes(exchange):
         return None
+    return key_map_of(live, exchange.name)
 
 
 def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
@@ -372,25 +356,29 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
 
-def _record(live: LiveExchange) -> Mapping[str, Any] | None:
+def _record(live: LiveTopology, name: str) -> Mapping[str, Any] | None:
     """Return the record that a ring makes, or what is known about a void one."""
-    if live.ring.order.is_certain:
-        return record_arguments(record_of(live))
-    void = live.ring.order.doubt
-    stored = live.record
-    return None if stored is None else {"written": stored.written, "writer": stored.writer, "void": void}
+    order = live.rings[name].order
+    if order.is_certain:
+        return record_arguments(record_of(live, name))
+    stored = evidence_of(live).records.get(name)
+    if stored is None:
+        return None
+    return {"written": stored.written, "writer": stored.writer, "void": order.doubt}
 
 
-def _record_text(live: LiveExchange) -> str:
+def _record_text(live: LiveTopology, name: str) -> str:
     """Return what is known about the record of a ring, and how to store one that fits."""
-    stored = "none" if live.record is None else f"of {live.record.about}"
-    if live.ring.provenance != "read" or not live.bindings or live.is_recorded:
-        return stored if live.record is not None else ""
-    fault = "" if live.record is None else ", which does not fit the ring"
-    if live.ways_to_learn.voids:
-        return f"{stored}{fault}; {none_lasts(live.ways_to_learn)}"
-    remedy = "store it with" if live.record is None else "if the present order is right, replace it with"
-    return f"{stored}{fault}: {remedy} {record_command(live.name)}"
+    evidence = evidence_of(live)
+    record = evidence.records.get(name)
+    stored = "none" if record is None else f"of {record.about}"
+    if name not in read_without_record(live):
+        return "" if record is None else stored
+    fault = "" if record is None else ", which does not fit the ring"
+    if evidence.ways_to_learn.voids:
+        return f"{stored}{fault}; {none_lasts(evidence.ways_to_learn)}"
+    remedy = "store it with" if record is None else "if the present order is right, replace it with"
+    return f"{stored}{fault}: {remedy} {record_command(name)}"
 
 
 _SHARED = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast
@@ -25,14 +24,24 @@ from rabbit_chx.broker.applying import (
 from rabbit_chx.broker.declaring import Declared, declare_exchange
 from rabbit_chx.broker.firehose import TracedMessage, end_trace, is_traced, left_trace, trace, traced_node
 from rabbit_chx.broker.hand_over import HAND_OVER_LEVELS, HandOverLevel, PikaCarrier
-from rabbit_chx.broker.live_broker import QueueCounts, try_count
-from rabbit_chx.broker.live_exchange import LiveExchange, read_ring, read_sharded_exchange
+from rabbit_chx.broker.live_broker import try_count
+from rabbit_chx.broker.live_routing import mirror_of, slots_of
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.reading import read_consumer_tags, read_release, read_topology
+from rabbit_chx.broker.reading import (
+    Detail,
+    find_exchange,
+    read_consumer_tags,
+    read_release,
+    read_ring,
+    read_topology,
+    table_in,
+)
 from rabbit_chx.broker.recording import record_rings, wait_for_others
 from rabbit_chx.broker.ring_source import CONNECTION_NAME, DiagnosticsRing
 from rabbit_chx.broker.same_broker import OrderSource, OwnConnection, Ways
+from rabbit_chx.broker.sharding import read_sharded_exchange
+from rabbit_chx.broker.usage import read_rates_of
 from rabbit_chx.checks import check_seconds, check_share
 from rabbit_chx.connection.blocking_connection import UsageGuard
 from rabbit_chx.connection.tokens import Credentials, with_credentials
@@ -44,7 +53,7 @@ from rabbit_chx.records.ring_records import RingRecord
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.routing.bindings import GivenBindings
 from rabbit_chx.routing.key_map import unknown_order
-from rabbit_chx.routing.message import HashedOn
+from rabbit_chx.routing.message import HASH_ARGUMENTS, HashedOn
 from rabbit_chx.topology import LiveTopology, Topology
 from rabbit_chx.topology.model import PublishRates
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
@@ -316,27 +325,24 @@ class Broker:
             raise unknown_order(ring, exchange, know_rings({exchange: ring}, WaysToLearn()))
         return ring
 
-    def inspect(self, exchange: str) -> LiveExchange:
-        """Return an exchange whose parts are read on first use, also after this broker is closed.
+    def inspect(self, exchange: str, *, for_record: bool = False) -> LiveTopology:
+        """Return a topology of one exchange: with its bindings, its ring, what that names, and what shows its order. It takes few requests.
 
         Args:
             exchange: the exchange's name.
+            for_record: True: with what a new record of the ring takes.
 
         Raises:
             InputError: the broker is not open.
             ManagementNeededError: the management URL is not set.
             NotFoundError: the exchange does not exist.
+            NotDeterminedError: the exchange has bindings that no client can name.
             MismatchError: an address is that of another broker.
+            RingSourceError: the ring could not be read.
             UnreachableError: the management API does not answer.
         """
-        return LiveExchange(self._live, exchange, self.release, self._count)
-
-    def _count(self, queue: str) -> QueueCounts:
-        """Return the counts of a queue; after this broker is closed over a connection of its own."""
-        if self._connected is not None:
-            return self._live.amqp.count(queue)
-        with closing(PikaConnection(self._settings)) as connection:
-            return connection.count(queue)
+        detail: Detail = "record" if for_record else "advice"
+        return read_topology(self._live, only=exchange, detail=detail, release=self.release)
 
     def is_traced(self) -> bool:
         """Return True if somebody else has switched on tracing of the vhost, so that `trace` reads it and leaves it on.
@@ -390,7 +396,10 @@ class Broker:
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         check_seconds("seconds", seconds, zero=False)
-        hashed = HashedOn.from_arguments(self.inspect(exchange).hash_arguments)
+        arguments = table_in(find_exchange(self._live, exchange), "arguments")
+        hashed = HashedOn.from_arguments(
+            {name: arguments[name] for name in HASH_ARGUMENTS if name in arguments}
+        )
         return trace(self._settings, self._live.api, exchange, hashed, seconds)
 
     def slots(self, exchange: str) -> SlotTable:
@@ -410,7 +419,8 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self.inspect(exchange).slots.table()
+        live = read_topology(self._live, only=exchange, release=self.release)
+        return slots_of(live, exchange).table()
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return the messages per second of an exchange and of the queues of its vhost.
@@ -427,7 +437,8 @@ class Broker:
             NotFoundError: the exchange does not exist.
             UnreachableError: the management API does not answer.
         """
-        return LiveExchange(self._live, exchange, self.release).publish_rates()
+        entry = find_exchange(self._live, exchange)
+        return read_rates_of(self._live.api, self._live.vhost, entry)
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring. Without a known order, `route` raises an UnknownOrderError.
@@ -444,7 +455,8 @@ class Broker:
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self.inspect(name).mirror()
+        live = read_topology(self._live, only=name, release=self.release)
+        return mirror_of(live, name)
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.

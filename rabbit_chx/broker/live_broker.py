@@ -292,14 +292,16 @@ class MessageCarrier(Protocol):
         """Close the connection, if there is one."""
 
 
-class BrokerWays(Protocol):
-    """The ways to a broker beside AMQP. Each is refused if it is that of another broker.
+class LiveBroker(Protocol):
+    """A live broker: its AMQP connection, and the other ways to it, each of which is refused if it is that of another broker.
 
     Attributes:
         where: its AMQP address without password, for errors.
+        vhost: the vhost of the connection.
         has_management: True if a management API is configured.
         has_source: True if a ring source is configured that reads rings.
         file_records: the records of rings in files, by their exchanges; they count beside those of the broker.
+        lock_id: the argument of the lock that this connection holds, which the other ways must show; empty without a lock.
     """
 
     where: str
@@ -307,29 +309,6 @@ class BrokerWays(Protocol):
     has_management: bool
     has_source: bool
     file_records: Mapping[str, RingRecord]
-
-    @property
-    def api(self) -> ManagementApi:
-        """The management API. Raises ManagementNeededError if it is not configured."""
-
-    def overview(self) -> dict[str, Any]:
-        """Return the overview of the management API: at least ``rabbitmq_version``."""
-
-    def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
-        """Read rings by the ring source. Exchanges that do not exist or have another type are not in the mapping."""
-
-    @property
-    def consumer_timeout_ms(self) -> int | None:
-        """The default consumer timeout of the broker, as the last `read_rings` found it; None if it is not known."""
-
-
-class LiveBroker(BrokerWays, Protocol):
-    """A live broker.
-
-    Attributes:
-        lock_id: the argument of the lock that this connection holds, which the other ways must show; empty without a lock.
-    """
-
     lock_id: str
 
     @property
@@ -340,8 +319,22 @@ class LiveBroker(BrokerWays, Protocol):
     def carrier(self) -> MessageCarrier:
         """The second connection, which is opened on first use."""
 
+    @property
+    def api(self) -> ManagementApi:
+        """The management API. Raises ManagementNeededError if it is not configured."""
+
+    def overview(self) -> dict[str, Any]:
+        """Return the overview of the management API: at least ``rabbitmq_version``."""
+
     def check_lock_in(self, queues: Sequence[Mapping[str, Any]]) -> None:
         """Refuse the queues that the management API lists if they lack the lock."""
+
+    def read_rings(self, exchanges: Sequence[str], release: Release) -> Mapping[str, HashRing]:
+        """Read rings by the ring source. Exchanges that do not exist or have another type are not in the mapping."""
+
+    @property
+    def consumer_timeout_ms(self) -> int | None:
+        """The default consumer timeout of the broker, as the last `read_rings` found it; None if it is not known."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

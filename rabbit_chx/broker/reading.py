@@ -1,4 +1,4 @@
-"""Read a vhost, its records and its mark from the management API and a ring source. Nothing is declared."""
+"""Read a vhost, or one exchange of it, with records and mark from the management API and a ring source. Nothing is declared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.broker.live_broker import (
     APPLY_LOCK,
@@ -15,23 +15,26 @@ from rabbit_chx.broker.live_broker import (
     LiveBroker,
     LockedError,
     ManagementApi,
-    QueueCounts,
     Shape,
+    check_declared_name,
     try_count,
 )
+from rabbit_chx.broker.live_routing import ring_of, why_unrouted
 from rabbit_chx.broker.usage import read_usage
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     InputError,
+    MismatchError,
+    NotDeterminedError,
     NotFoundError,
     RabbitChxError,
     UnreachableError,
 )
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
-from rabbit_chx.records.live_rings import Evidence, evidence_of, read_pending
+from rabbit_chx.records.live_rings import Evidence, evidence_of, read_pending, read_without_record
 from rabbit_chx.records.ring_records import (
     RecordedStart,
     RestartMark,
@@ -41,10 +44,11 @@ from rabbit_chx.records.ring_records import (
     ring_by_record,
     stamp_in,
 )
-from rabbit_chx.routing import Destination, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import OrderKnowledge
 from rabbit_chx.routing.release import NEWEST_COMPARED
-from rabbit_chx.text import outline
+from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.text import listed, outline
 from rabbit_chx.topology.arguments import policies_of_mark
 from rabbit_chx.topology.kinds import FLAG
 from rabbit_chx.topology.model import (
@@ -56,8 +60,9 @@ from rabbit_chx.topology.model import (
     Usage,
     is_named_after,
 )
-from rabbit_chx.topology.modulus import hashes
+from rabbit_chx.topology.modulus import hashes, is_super_stream
 from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
     MARK,
     MODULUS_EXCHANGE,
     PENDING_APPLY,
@@ -77,9 +82,13 @@ from rabbit_chx.topology.schema import (
     VhostObjects,
     make_object,
     odd_objects,
+    unordered_ring,
     vhost_objects,
 )
 
+#: What is read of one exchange: what its routing takes; also what advice about the order of its ring takes, which commands print; also the
+#: mark, which a new record of the ring takes.
+Detail: TypeAlias = Literal["ring", "advice", "record"]
 #: The queues of this program, which are not part of a topology.
 OWN_QUEUES = (APPLY_LOCK, MARK, TRACE, TRIAL)
 _CHANGES = OrderKnowledge(None, "an apply changes its record at this moment")
@@ -112,22 +121,37 @@ _CONSUMER: Mapping[str, Shape] = {"consumer_tag": str, "queue?": {"name?": str}}
 _FEATURE: Mapping[str, Shape] = {"name": str, "deprecation_phase": str, "state?": str}
 
 
-def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveTopology:
+def read_topology(
+    broker: LiveBroker,
+    *,
+    only: str | None = None,
+    detail: Detail = "ring",
+    release: Release | None = None,
+    refuses_changes: bool = False,
+) -> LiveTopology:
     """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and the number of parked messages.
 
     Rings are read by the ring source, or recorded. Otherwise their order is not known.
 
     Args:
         broker: the broker.
+        only: the name of an exchange: only it is read, with its bindings, its ring and what that names. A ring of queues alone takes few
+            requests, however large the vhost is.
+        detail: what is read of that exchange.
+        release: the broker's release, if it is known; it saves requests about that exchange.
         refuses_changes: True: a topology that another connection changes is an error.
 
     Raises:
         LockedError: `refuses_changes`, and another connection applies a plan.
-        NotFoundError: the vhost does not exist.
+        NotFoundError: the vhost does not exist, or the only exchange.
+        NotDeterminedError: the only exchange has bindings that no client can name.
+        InputError: its name is not valid in AMQP, or its release refuses the weight of a binding.
         AccessRefusedError: the user may not read it.
         RingSourceError: the rings could not be read.
         UnreachableError: the address does not answer.
     """
+    if only is not None:
+        return _read_one(broker, only, detail, release)
     api = broker.api
     vhost = broker.vhost
     overview = broker.overview()
@@ -157,12 +181,216 @@ def read_topology(broker: LiveBroker, *, refuses_changes: bool = False) -> LiveT
         oddities=oddities,
         evidence=replace(
             _evidence_in(entries),
-            mark=_read_mark_of(topology, operators, queues, broker, nodes),
+            mark=replace(
+                _read_mark_of(broker, cluster, nodes, queues, release),
+                policies=policies_of_mark(topology.policies, operators),
+            ),
             is_administrator=bool(of_vhost),
         ),
     )
     topology = _without_rings(replace(topology, facts=facts), objects.sources_left_out)
     return _with_rings(topology, broker, refuses_changes=refuses_changes)
+
+
+# -- One exchange, in few requests
+
+
+def _read_one(broker: LiveBroker, name: str, detail: Detail, release: Release | None) -> LiveTopology:
+    """Return a topology of one exchange, its bindings, its ring, and what that names."""
+    api = broker.api
+    entry = find_exchange(broker, name)
+    overview = api.get("overview", fields=OVERVIEW)
+    if release is None:
+        release = read_release(api, str(overview["rabbitmq_version"]))
+    plain_entry = {**entry, "name": name, "arguments": table_in(entry, "arguments")}
+    exchange = make_object(ExchangeDefinition, plain_entry)
+    facts = BrokerFacts(
+        limits=BrokerLimits(exchange_types=exchange_types_in(overview)),
+        exchange_policies={name: entry.get("policy") or None},
+    )
+    live = LiveTopology(
+        exchanges=(exchange,),
+        cluster=overview.get("cluster_name"),
+        vhost=broker.vhost,
+        release=release,
+        facts=facts,
+    )
+    if detail != "ring":
+        live = _with_policies(live, broker)
+    if detail == "record":
+        live = _with_nodes(live, broker)
+    if exchange.type == HASH_EXCHANGE:
+        return _with_hash_exchange(live, exchange, broker, detail)
+    live = replace(live, bindings=tuple(read_bindings_of(broker, name)))
+    if is_super_stream(exchange):
+        queues = LiveObjects().read(QueueDefinition, list_queues(api, broker.vhost))
+        live = replace(live, queues=tuple(queues))
+    return live
+
+
+def find_exchange(broker: LiveBroker, name: str) -> dict[str, Any]:
+    """Return an exchange, as the management API describes it.
+
+    Raises:
+        NotFoundError: the exchange or the vhost does not exist.
+        InputError: the name is not valid in AMQP.
+    """
+    check_declared_name(name, "exchange")
+    api = broker.api
+    try:
+        return read_exchange(api, broker.vhost, name)
+    except NotFoundError:
+        raise NotFoundError(
+            f"there is no exchange {name!r} in vhost {broker.vhost!r}: check its name and the vhost of the URL",
+            exchange=name,
+            reply_code=404,
+        ) from None
+
+
+def read_bindings_of(broker: LiveBroker, exchange: str) -> list[BindingDefinition]:
+    """Return the bindings of an exchange; their order has no meaning.
+
+    Raises:
+        NotDeterminedError: no client can name one of them.
+    """
+    objects = LiveObjects()
+    found = read_bindings(broker.api, broker.vhost, objects, source=exchange)
+    if objects.odd:
+        raise NotDeterminedError(
+            f"exchange {exchange!r} has bindings that no client can name: delete {listed(objects.odd)}",
+            exchange=exchange,
+        )
+    return found.get(exchange, [])
+
+
+def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
+    """Read the ring of an exchange. Without a ring source or a record its order is not known.
+
+    Raises:
+        NotFoundError: the exchange does not exist.
+        MismatchError: the exchange is of another type.
+        RingSourceError: the ring could not be read.
+    """
+    if broker.has_management or not broker.has_source:
+        return ring_of(read_topology(broker, only=exchange, release=release), exchange)
+    check_declared_name(exchange, "exchange")
+    broker.amqp.check_exchange(exchange)
+    return _read_ring_by_source(broker, exchange, release)
+
+
+def _read_ring_by_source(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
+    ring = broker.read_rings((exchange,), release).get(exchange)
+    if ring is None:
+        raise MismatchError(
+            f"exchange {exchange!r} in vhost {broker.vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
+            "check the exchange and the ring source",
+            exchange=exchange,
+        )
+    return ring
+
+
+def _with_hash_exchange(
+    live: LiveTopology, exchange: ExchangeDefinition, broker: LiveBroker, detail: Detail
+) -> LiveTopology:
+    """Return the topology of an ``x-consistent-hash`` exchange with its members and its ring, and with what these name."""
+    name = exchange.name
+    # A ring source shows the ring without records and bindings.
+    if not broker.has_source or detail != "ring":
+        # Before the bindings: an apply may change both.
+        evidence = read_evidence(broker.api, broker.vhost, name)
+        bindings = read_bindings_of(broker, name)
+        members = tuple(RingMember(*binding.member, binding.arguments) for binding in bindings)
+        exchange = replace(exchange, ring=members)
+        live = replace(live, exchanges=(exchange,), facts=replace(live.facts, evidence=evidence))
+    if _has_records(live, name, broker):
+        live = _with_mark(live, broker, detail)
+    if not broker.has_source:
+        live = _with_recorded_ring(live, exchange, broker)
+    elif why_unrouted(live, exchange):
+        return live  # without the plugin there is no ring to read
+    else:
+        ring = _read_ring_by_source(broker, name, live.release or NEWEST_COMPARED)
+        live = live.with_rings({name: ring})
+    if any(isinstance(place, ExchangeRef) for place in live.rings[name].destinations):
+        live = _with_objects_behind(live, name, broker)
+    return live if detail == "ring" else _with_ways_to_learn(live, name, broker, detail)
+
+
+def _with_recorded_ring(live: LiveTopology, exchange: ExchangeDefinition, broker: LiveBroker) -> LiveTopology:
+    """Return the topology of an exchange with the ring that its record proves, or in an order that is not known."""
+    unordered = unordered_ring(exchange.ring or (), live.release)
+    live = replace(live, rings={exchange.name: unordered})
+    return live.with_rings(
+        _rings_by_records(live, broker, lambda: read_evidence(broker.api, broker.vhost, exchange.name))
+    )
+
+
+def _has_records(live: LiveTopology, exchange: str, broker: LiveBroker) -> bool:
+    """Return True if there are records of a ring, which the mark has to prove."""
+    return bool(evidence_of(live).records) or exchange in broker.file_records
+
+
+def _with_objects_behind(live: LiveTopology, name: str, broker: LiveBroker) -> LiveTopology:
+    """Return the topology of an exchange with the other exchanges of the vhost and their bindings."""
+    others = [
+        make_object(ExchangeDefinition, entry)
+        for entry in list_exchanges(broker.api, broker.vhost)
+        if isinstance(entry["name"], str) and entry["name"] not in ("", name)
+    ]
+    bindings = [
+        binding
+        for source, bound in read_bindings(broker.api, broker.vhost).items()
+        if source != name
+        for binding in bound
+    ]
+    return replace(live, exchanges=(*live.exchanges, *others), bindings=tuple(bindings))
+
+
+def _with_policies(live: LiveTopology, broker: LiveBroker) -> LiveTopology:
+    """Return the topology of an exchange with the policies of its vhost."""
+    policies, operators = read_policies(broker.api, broker.vhost, LiveObjects())
+    facts = replace(live.facts, operator_policies=tuple(operators))
+    return replace(live, policies=tuple(policies), facts=facts)
+
+
+def _with_nodes(live: LiveTopology, broker: LiveBroker) -> LiveTopology:
+    """Return the topology of an exchange with the nodes of the cluster, and the name that all of them have."""
+    nodes = read_nodes(broker.api)
+    return replace(live, cluster=name_cluster(live.cluster, nodes), facts=replace(live.facts, nodes=nodes))
+
+
+def _with_mark(live: LiveTopology, broker: LiveBroker, detail: Detail) -> LiveTopology:
+    """Return the topology of an exchange with the mark, which proves records of its ring.
+
+    All queues of the vhost are listed only if a restart of a node changes rings.
+    """
+    if detail != "record":
+        live = _with_nodes(live, broker)
+    release = live.release or NEWEST_COMPARED
+    queues = None if release.follows(RESTART_KEEPS) else list_queues(broker.api, broker.vhost)
+    mark = _read_mark_of(broker, live.cluster, live.facts.nodes, queues, release)
+    if not mark.holds:
+        if detail == "ring":
+            live = _with_policies(live, broker)
+        mark = replace(mark, policies=policies_of_mark(live.policies, live.facts.operator_policies))
+    evidence = replace(evidence_of(live), mark=mark)
+    return replace(live, facts=replace(live.facts, evidence=evidence))
+
+
+def _with_ways_to_learn(live: LiveTopology, name: str, broker: LiveBroker, detail: Detail) -> LiveTopology:
+    """Return the topology of an exchange, whose policies were read, with how its user may learn the order of the ring and keep it."""
+    ring = live.rings[name]
+    has_mark = _has_records(live, name, broker)
+    needs_mark = detail == "record" and ring.order.is_certain
+    if not ring.is_determined or read_without_record(live):
+        is_administrator = bool(read_vhost(broker.api, broker.vhost))
+        evidence = replace(evidence_of(live), is_administrator=is_administrator)
+        live = replace(live, facts=replace(live.facts, evidence=evidence))
+        needs_mark |= bool(policies_of_mark(live.policies, live.facts.operator_policies))
+    return _with_mark(live, broker, detail) if needs_mark and not has_mark else live
+
+
+# -- The lists of the management API, and what they show
 
 
 def list_exchanges(api: ManagementApi, vhost: str) -> list[dict[str, Any]]:
@@ -293,31 +521,29 @@ def _read_limits(
 
 
 def _read_mark_of(
-    topology: LiveTopology,
-    operators: Iterable[PolicyDefinition],
-    queues: Sequence[Mapping[str, Any]],
     broker: LiveBroker,
+    cluster: str | None,
     nodes: Mapping[str, float | None],
+    queues: Sequence[Mapping[str, Any]] | None,
+    release: Release,
 ) -> RestartMark:
-    """Return the mark of a vhost with these queues, which may not have one."""
-    mark = RestartMark(RecordedStart(topology.cluster, broker.vhost))
-    if entry := next((queue for queue in queues if queue.get("name") == MARK), None):
-        # From 4.0 on a broker does not answer for a minute who counts a queue whose node is down.
-        is_down = entry.get("state") == "down"
-        count = None if is_down else broker.amqp.count
-        mark = read_mark(broker.api, broker.vhost, topology.cluster, count)
-        if is_down:
-            mark = replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
-    policies = policies_of_mark(topology.policies, operators)
-    return replace(
-        with_queues(mark, queues, topology.release), cluster=listed_nodes(nodes), policies=policies
-    )
+    """Return the mark of a vhost, which may not have one. `queues` are those of the vhost; None if they were not listed."""
+    mark = RestartMark(RecordedStart(cluster, broker.vhost))
+    listed_mark = [queue for queue in queues or () if queue.get("name") == MARK]
+    if queues is None or listed_mark:
+        is_down = any(queue.get("state") == "down" for queue in listed_mark)
+        mark = read_mark(broker, cluster, is_down=is_down)
+    if queues is not None:
+        mark = with_queues(mark, queues, release)
+    return replace(mark, cluster=listed_nodes(nodes))
 
 
 def _with_rings(topology: LiveTopology, broker: LiveBroker, *, refuses_changes: bool) -> LiveTopology:
     """Return a topology with the rings that the ring source reads, or that records prove."""
     if not broker.has_source:
-        recorded = _rings_by_records(topology, broker)
+        recorded = _rings_by_records(
+            topology, broker, lambda: _evidence_in(list_exchanges(broker.api, broker.vhost))
+        )
         if refuses_changes and any(ring.order == _CHANGES for ring in recorded.values()):
             raise LockedError(broker.where)
         return topology.with_rings(recorded)
@@ -348,13 +574,14 @@ def _evidence_in(exchanges: Sequence[Mapping[str, Any]]) -> Evidence:
     return Evidence(*records_in(exchanges), next(map(read_pending, pending), None))
 
 
-def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, HashRing]:
-    """Return the rings that records on the broker or in a file prove; the order of others is not known, with the reason."""
+def _rings_by_records(
+    topology: LiveTopology, broker: LiveBroker, read_again: Callable[[], Evidence]
+) -> dict[str, HashRing]:
+    """Return the rings that records on the broker or in a file prove; the order of others is not known, with the reason.
 
-    @cache
-    def read_again() -> Evidence:
-        return _evidence_in(list_exchanges(broker.api, broker.vhost))
-
+    `read_again` reads what the broker keeps of rings again.
+    """
+    read_once = cache(read_again)
     return {
         exchange.name: find_ring(
             exchange.name,
@@ -362,7 +589,7 @@ def _rings_by_records(topology: LiveTopology, broker: LiveBroker) -> dict[str, H
             exchange.ring or (),
             evidence_of(topology),
             file_record=broker.file_records.get(exchange.name),
-            read_again=read_again,
+            read_again=read_once,
         )
         for exchange in topology.exchanges
         if exchange.name in topology.rings  # a member may have a key that is no weight
@@ -411,12 +638,18 @@ def find_ring(
     return replace(unordered, order=OrderKnowledge(None, doubt))
 
 
-def read_mark(
-    api: ManagementApi, vhost: str, cluster: str | None, count: Callable[[str], QueueCounts] | None
-) -> RestartMark:
-    """Read the mark of a vhost. Its messages are counted over AMQP, its persistent ones by the statistics of the broker."""
+def read_mark(broker: LiveBroker, cluster: str | None, *, is_down: bool = False) -> RestartMark:
+    """Read the mark of a vhost. Its messages are counted over AMQP, its persistent ones by the statistics of the broker.
+
+    Args:
+        broker: the broker.
+        cluster: the name of its cluster.
+        is_down: True if the list of queues shows it as down.
+    """
+    vhost = broker.vhost
+    fields = {"messages_persistent?": int, **_QUEUE}
     try:
-        entry = api.get("queues", vhost, MARK, fields={"messages_persistent?": int, **_QUEUE})
+        entry = broker.api.get("queues", vhost, MARK, fields=fields)
     except NotFoundError:
         return RestartMark(RecordedStart(cluster, vhost))
     node = entry.get("node")
@@ -424,10 +657,11 @@ def read_mark(
         table_in(entry, "arguments"), cluster, vhost, node if isinstance(node, str) else None
     )
     mark = RestartMark(recorded_start, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
-    if count is None:
-        return replace(mark, fault=InputError("there is no connection over AMQP"))
+    if is_down:
+        # From 4.0 on a broker does not answer for a minute who counts a queue whose node is down.
+        return replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
     try:
-        return replace(mark, messages=count(MARK).messages)
+        return replace(mark, messages=broker.amqp.count(MARK).messages)
     except RabbitChxError as error:
         return replace(mark, fault=error)
 
@@ -624,15 +858,18 @@ def _read_usage(
     if not any(map(hashes, topology.exchanges)):
         return None
     usage = read_usage(broker.api, broker.vhost)
-    ready = {entry.get("name"): entry.get("messages_ready") for entry in queues}
-    counted = {
-        name: queue if ready.get(name) is None else replace(queue, ready=ready[name])
-        for name, queue in usage.queues.items()
-    }
+    ready = {str(entry.get("name")): entry.get("messages_ready") for entry in queues}
+    counted = {}
+    for name, queue in usage.queues.items():
+        newer = ready.get(name)
+        counted[name] = queue if newer is None else replace(queue, ready=newer)
     for name in _queues_that_hash(topology) & counted.keys():
         queue = counted[name]
-        is_suspect = bool(queue.ready) and (usage.consumers_of(name) == 0 or len(queue.priorities) > 1)
-        if is_suspect and queue.state in RUNNING and (now := try_count(broker.amqp, name)) is not None:
+        is_suspect = usage.consumers_of(name) == 0 or len(queue.priorities) > 1
+        if not queue.ready or not is_suspect or queue.state not in RUNNING:
+            continue
+        now = try_count(broker.amqp, name)
+        if now is not None:
             counted[name] = replace(queue, ready=now.messages, consumers=now.consumers)
     return replace(usage, queues=counted)
 

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
-from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.broker.reading import (
     KEEPS_ABSENT_SINCE,
     list_queues,
@@ -202,7 +201,7 @@ class _Store:
         broker = self._broker
         policies = self.mark.policies
         broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
-        made = read_mark(broker.api, broker.vhost, self.mark.recorded_start.cluster, broker.amqp.count)
+        made = read_mark(broker, self.mark.recorded_start.cluster)
         nodes = {**self.mark.nodes, **made.nodes}
         cluster = self.mark.cluster
         self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
@@ -218,11 +217,10 @@ def _exchange(name: str, arguments: Mapping[str, object] | None = None) -> Excha
     return ExchangeDefinition(name, "fanout", internal=True, arguments=arguments or {})
 
 
-def record_of(exchange: LiveExchange) -> RingRecord:
+def record_of(live: LiveTopology, name: str) -> RingRecord:
     """Return the record of the ring of an exchange, for a file. Nothing is stored."""
-    place = {destination: number for number, destination in enumerate(exchange.ring.destinations)}
-    ordered = sorted(exchange.members, key=lambda member: place.get(member.destination, len(place)))
-    return _sign(make_record(exchange.name, exchange.ring, ordered), exchange.mark)
+    found = find_live_ring(live, live.exchange(name), name)
+    return _sign(make_record(name, found.ring, found.bound), evidence_of(live).mark)
 
 
 def _sign(record: RingRecord, mark: RestartMark, writer: str | None = None) -> RingRecord:

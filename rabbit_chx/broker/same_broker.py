@@ -240,7 +240,7 @@ class Ways:
         return rings
 
     def forget_connection(self) -> None:
-        """Expect no way to list the connection any more, as it is about to close. `inspect` reads some parts later."""
+        """Expect no way to list the connection any more, as it is about to close."""
         self._own = None
 
     @property

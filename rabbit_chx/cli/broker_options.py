@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import click
 
-from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed, without_passwords
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.amqp.settings import ManagementUrl
     from rabbit_chx.broker import Broker
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.same_broker import OrderSource
 
@@ -93,32 +91,15 @@ class BrokerAddresses:
             raise InputError(f"{why}: pass --management-url http://user:password@host:15672")
         return Management(self.management_address(self.management_url))
 
-    def exchange(self, name: str, why: str) -> LiveExchange:
-        """Return a live exchange, which is read over the HTTP API and by the ring source, if there is one; both are shown to be the broker's."""
+    @contextmanager
+    def open_for(self, exchange: str, why: str) -> Iterator[Broker]:
+        """Open a `Broker` for a block that reads an exchange over the HTTP API; `why` says what AMQP alone does not show."""
         from rabbit_chx.broker.live_broker import check_declared_name
 
-        check_declared_name(name, "exchange")
-        management = self.management(why)
-        if self.settings.protocol == "amqp":
-            with self.open() as opened:
-                found = opened.inspect(name)
-                if self.ring_source is not None and found.type == HASH_EXCHANGE:
-                    _ = found.ring  # the source has to see the connection, which ends here
-                return found
-        from rabbit_chx.broker.live_exchange import LiveExchange
-        from rabbit_chx.broker.reading import read_release
-        from rabbit_chx.broker.same_broker import Ways
-        from rabbit_chx.streams.connection import StreamConnection
-
-        with closing(StreamConnection(self.settings)) as streams:
-            cluster = streams.cluster_name
-            version = streams.server_version
-        vhost = self.settings.vhost
-        ways = Ways(
-            self.settings.masked_url, vhost, cluster, version, management=management, source=self.ring_source
-        )
-        release = read_release(ways.api, str(ways.overview()["rabbitmq_version"]))
-        return LiveExchange(ways, name, release)
+        check_declared_name(exchange, "exchange")
+        self.management(why)
+        with self.open() as opened:
+            yield opened
 
     def broker(self) -> Broker:
         """Return a `Broker` with all options; it is not yet open."""

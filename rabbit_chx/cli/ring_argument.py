@@ -38,7 +38,7 @@ from rabbit_chx.cli.inputs import (
     read_topology,
     read_whole,
 )
-from rabbit_chx.errors import BrokerRefusedError, InputError
+from rabbit_chx.errors import InputError
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, ModulusHashExchange, Release, SuperStream
 from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, UNORDERED, Place
@@ -52,7 +52,6 @@ from rabbit_chx.text import FILE_RING, command_text, exchange_argument, first_co
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.findings import Finding
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.topology import ExchangeDefinition, LiveTopology
 
 # -- The rings that a command has read and that no record on the broker fits. A command that reads stores none: it names the one that does
@@ -64,14 +63,6 @@ def say_unrecorded_rings(live: LiveTopology) -> None:
 
     if names := read_without_record(live):
         say(how_to_record(names, evidence_of(live).ways_to_learn))
-
-
-def say_unrecorded(live: LiveExchange) -> None:
-    """Write to stderr that the ring of a live exchange was read, and that no record on the broker fits it."""
-    from rabbit_chx.records.live_rings import how_to_record
-
-    if live.ring.provenance == "read" and live.bindings and not live.is_recorded:
-        say(how_to_record([live.name], live.ways_to_learn))
 
 
 def say_conditions(rings: Mapping[str, KeyMap]) -> None:
@@ -399,7 +390,9 @@ def ring_of_broker(broker: BrokerAddresses, exchange: str) -> RingInput:
         )
     if broker.management_url is None:
         return _ring_over_amqp(broker, exchange)
-    return _ring_of_live(broker.exchange(exchange, "AMQP alone does not show the records of a ring"))
+    with broker.open_for(exchange, "AMQP alone does not show the records of a ring") as opened:
+        live = opened.inspect(exchange)
+    return _ring_of_live(live, exchange)
 
 
 def _ring_over_amqp(broker: BrokerAddresses, exchange: str) -> RingInput:
@@ -418,41 +411,60 @@ def _ring_over_amqp(broker: BrokerAddresses, exchange: str) -> RingInput:
     return RingInput(ring, None, unknown, is_live=True, is_amqp_alone=True, exchange=exchange)
 
 
-def _ring_of_live(live: LiveExchange) -> RingInput:
+def _ring_of_live(live: LiveTopology, name: str) -> RingInput:
     """Return the map of a live exchange, with what is wrong with it on stderr."""
-    from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.broker.live_routing import (
+        alternate_of,
+        find_live_exchange,
+        key_map_of,
+        refuse_unrouted,
+    )
     from rabbit_chx.planning.refusals import how_to_learn
-    from rabbit_chx.records.live_rings import WaysToLearn
+    from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
 
-    if live.why_not_routed:
-        raise BrokerRefusedError(live.why_not_routed, exchange=live.name, reply_code=406)
-    source = live.key_map()
+    exchange = find_live_exchange(live, name)
+    refuse_unrouted(live, exchange)
+    source = key_map_of(live, name)
     ways_to_learn = WaysToLearn()
     arguments: Mapping[str, str] = {}
     faults: Mapping[ExchangeRef, str] = {}
-    if live.type == HASH_EXCHANGE:
-        arguments = live.hash_arguments
-        faults = live.slots.faults | live.dead_ends
-        say_unrecorded(live)
-        for fault in faults.values():
-            say(fault)
-        _say_findings(live.name, ring_findings(live.ring, live.bindings, live.alternate))
+    if exchange.type == HASH_EXCHANGE:
+        ways_to_learn = evidence_of(live).ways_to_learn
+        arguments = exchange.hash_arguments
+        faults = _say_faults(live, exchange)
     ends = {place.name for place in source.destinations if isinstance(place, ExchangeRef)}
-    if ends := ends - {ref.name for ref in faults}:
-        say(f"keys are not followed through {listed(sorted(ends))}: which queues they reach is not shown")
+    unfollowed = ends - {ref.name for ref in faults}
+    if unfollowed:
+        say(
+            f"keys are not followed through {listed(sorted(unfollowed))}: which queues they reach is not shown"
+        )
     doubt = ""
     if not source.is_determined and not _has_one_destination(source):
-        ways_to_learn = live.ways_to_learn if live.type == HASH_EXCHANGE else ways_to_learn
-        doubt = how_to_learn({live.name: source}, ways_to_learn)
+        doubt = how_to_learn({name: source}, ways_to_learn)
     return RingInput(
         source,
         arguments,
         faults=faults,
         is_live=True,
         doubt=doubt,
-        alternate=live.alternate,
-        exchange=live.name,
+        alternate=alternate_of(live, exchange),
+        exchange=name,
     )
+
+
+def _say_faults(live: LiveTopology, exchange: ExchangeDefinition) -> Mapping[ExchangeRef, str]:
+    """Write to stderr what is wrong with the ring of a live exchange, and return the faults of its slots and other exchanges."""
+    from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.broker.live_routing import alternate_of, dead_ends_of, ring_of, slots_of
+
+    name = exchange.name
+    faults = slots_of(live, name).faults | dead_ends_of(live, name)
+    say_unrecorded_rings(live)
+    for fault in faults.values():
+        say(fault)
+    bound = [member.binding for member in exchange.ring or ()]
+    _say_findings(name, ring_findings(ring_of(live, name), bound, alternate_of(live, exchange)))
+    return faults
 
 
 def _has_one_destination(source: KeyMap) -> bool:

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.findings import moment_as_json, moment_text
+from rabbit_chx.analysis.findings import Finding, moment_as_json, moment_text
 from rabbit_chx.broker.exchange_report import ShownExchange, list_moduli, list_report, list_rings, show_report
+from rabbit_chx.broker.live_routing import (
+    alternate_of,
+    dead_ends_of,
+    find_live_exchange,
+    ring_of,
+    slots_of,
+    why_unrouted,
+)
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.usage import with_settled_consumers
@@ -52,9 +60,7 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.plugin_objects import ShardName
 
 if TYPE_CHECKING:
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.consuming.stream_connection import StreamShare
-    from rabbit_chx.topology.plugin_objects import ShardedExchange
 
 # -- The report of a group: its queues or streams, their consumers, and their backlog
 
@@ -324,25 +330,22 @@ def _refuse_rings(names: Sequence[str]) -> None:
 
 def _read(at: BrokerAddresses, name: str, keys: KeySource | None) -> ShownExchange:
     """Read an exchange, and write its defects to stderr."""
-    findings = []
     if at.ring_source is not None and at.management_url is None:
         with at.open() as opened, sign_of_life("reading the ring"):
             ring = opened.ring(name)
             cluster = opened.cluster
-        findings = ring_findings(ring)
         shown = ShownExchange(name, at.settings.vhost, ring, cluster=cluster)
+        findings = ring_findings(ring)
     else:
-        with sign_of_life("reading the exchange"):
-            live = at.exchange(name, "AMQP alone does not show bindings")
-            shown = ShownExchange.of(live, _read_shards(at, live))
-            faults = live.slots.faults | live.dead_ends if live.type == HASH_EXCHANGE else {}
-            refused = live.why_not_routed
-        if live.type == HASH_EXCHANGE:
-            findings = ring_findings(live.ring, live.bindings, live.alternate)
-        if refused:
-            say(refused)
-        for fault in faults.values():
-            say(fault)
+        with (
+            sign_of_life("reading the exchange"),
+            at.open_for(name, "AMQP alone does not show bindings") as opened,
+        ):
+            live = opened.inspect(name, for_record=True)
+            sharding = opened.sharding(name) if _is_sharded(live, name) else None
+            rates = opened.publish_rates(name)
+        shown = ShownExchange.of(live, name, rates=rates, sharding=sharding).with_record(live)
+        findings = _say_faults(live, name)
     say_doubts({} if shown.map is None else {name: shown.map})
     for finding in findings:
         say(f"exchange {name!r}: {finding.message}")
@@ -362,14 +365,30 @@ def _with_load(shown: ShownExchange, keys: KeySource) -> ShownExchange:
     return replace(shown, sample=read_load(keys, shown.arguments, shown.map))
 
 
-def _read_shards(at: BrokerAddresses, live: LiveExchange) -> ShardedExchange | None:
-    """Return the shards of an exchange; None if no policy shards it, and none is bound to it."""
-    names = [ShardName.parse(place) for place, _ in live.bindings if isinstance(place, str)]
-    is_sharded = any(name is not None and name.exchange == live.name for name in names)
-    if SHARDS_PER_NODE not in live.policy_definition and not is_sharded:
-        return None
-    with at.open() as opened:
-        return opened.sharding(live.name)
+def _say_faults(live: LiveTopology, name: str) -> list[Finding]:
+    """Write to stderr where messages of an exchange get lost behind it, and return the defects of its ring."""
+    exchange = find_live_exchange(live, name)
+    if refused := why_unrouted(live, exchange):
+        say(refused)
+    if exchange.type != HASH_EXCHANGE:
+        return []
+    faults = slots_of(live, name).faults | dead_ends_of(live, name)
+    for fault in faults.values():
+        say(fault)
+    bound = [member.binding for member in exchange.ring or ()]
+    return ring_findings(ring_of(live, name), bound, alternate_of(live, exchange))
+
+
+def _is_sharded(live: LiveTopology, name: str) -> bool:
+    """Return True if a policy shards an exchange, or a shard is bound to it."""
+    exchange = find_live_exchange(live, name)
+    policy = live.policy_of(exchange)
+    if policy is not None and SHARDS_PER_NODE in policy.definition:
+        return True
+    places = [binding.destination for binding in live.bindings if binding.source == name]
+    places += [member.destination for member in exchange.ring or ()]
+    names = [ShardName.parse(place) for place in places if isinstance(place, str)]
+    return any(parsed is not None and parsed.exchange == name for parsed in names)
 
 
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> CommandResult:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.broker import Broker
+from rabbit_chx.broker.live_routing import alternate_of, dead_ends_of, find_live_exchange, key_map_of, ring_of
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch import (
     COPY,
@@ -21,7 +22,7 @@ from rabbit_chx.cli.broker_options import BrokerAddresses, BrokerOptions, count_
 from rabbit_chx.cli.command import EXCHANGE, CommandResult, ExitCode, Rules, argument, command, options, say
 from rabbit_chx.cli.inputs import hashed_value
 from rabbit_chx.cli.record import EvidenceOptions, hashing_of
-from rabbit_chx.cli.ring_argument import say_unrecorded
+from rabbit_chx.cli.ring_argument import say_unrecorded_rings
 from rabbit_chx.cli.samples import KeySource, keys_option, parse_keys
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.planning.refusals import READ_RINGS, know_rings
@@ -31,7 +32,8 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import AS_LISTED
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.text import command_text, exchange_argument
-from rabbit_chx.topology.objects import MODULUS_EXCHANGE
+from rabbit_chx.topology.model import LiveTopology
+from rabbit_chx.topology.objects import MODULUS_EXCHANGE, ExchangeDefinition
 
 _MOST_SHOWN = 20
 _DEFAULT_KEYS = "key-{0..9999}"
@@ -75,19 +77,21 @@ def verify(
     with at.open(yes=evidence.yes) as opened:
         with sign_of_life("reading the exchange"):
             live = opened.inspect(exchange)
-            ring: KeyMap = live.key_map() if live.type == MODULUS_EXCHANGE else live.ring
+            definition = find_live_exchange(live, exchange)
             findings: list[Finding] = []
-            if live.type != MODULUS_EXCHANGE:
-                if (
-                    live.ring.destinations or live.ring.order.is_certain
-                ):  # others may have left buckets in an empty one
-                    findings = ring_findings(live.ring, live.bindings, live.alternate)
-                say_unrecorded(live)
-                for fault in live.dead_ends.values():
+            ring: KeyMap
+            if definition.type == MODULUS_EXCHANGE:
+                ring = key_map_of(live, exchange)
+            else:
+                ring = ring_of(live, exchange)
+                findings = _findings_of(live, definition, ring)
+                say_unrecorded_rings(live)
+                for fault in dead_ends_of(live, exchange).values():
                     say(fault)
-        ways_to_learn = WaysToLearn() if ring.is_determined else live.ways_to_learn
+        ways_to_learn = WaysToLearn() if ring.is_determined else evidence_of(live).ways_to_learn
+        vhost = at.settings.vhost
         report = ScratchReport(
-            exchange, live.vhost, live.hash_arguments, ring, findings, ways_to_learn=ways_to_learn
+            exchange, vhost, definition.hash_arguments, ring, findings, ways_to_learn=ways_to_learn
         )
         if evidence.is_given:
             report = _by_evidence(opened, report, evidence)
@@ -96,6 +100,14 @@ def verify(
     if report.doubt:
         say(f"the order of {exchange} is unknown: {report.doubt}")
     return CommandResult(report.document(), code_of_report(report))
+
+
+def _findings_of(live: LiveTopology, exchange: ExchangeDefinition, ring: HashRing) -> list[Finding]:
+    """Return the defects of a ring. Others may have left buckets in an empty one whose order is not known."""
+    if not ring.destinations and not ring.order.is_certain:
+        return []
+    bound = [member.binding for member in exchange.ring or ()]
+    return ring_findings(ring, bound, alternate_of(live, exchange))
 
 
 def code_of_report(report: ScratchReport) -> ExitCode:

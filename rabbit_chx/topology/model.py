@@ -549,6 +549,7 @@ class BrokerFacts:
         limits: what it permits.
         evidence: what shows the order of its rings: `records.evidence.Evidence`, which `evidence_of` returns.
         operator_policies: the operator policies of the vhost. A topology file does not contain them.
+        exchange_policies: the name of the policy that applies to an exchange that was read alone, None if no policy does.
         nodes: the nodes of the cluster, each with its start in seconds since 1970; None if it does not run, or if that is not known.
         left_out: descriptions, without values, of the contents of the vhost that a topology does not have.
         sources_left_out: the exchanges whose bindings to server-named queues are left out.
@@ -560,6 +561,7 @@ class BrokerFacts:
     limits: BrokerLimits = field(default_factory=BrokerLimits)
     evidence: object = None
     operator_policies: tuple[PolicyDefinition, ...] = ()
+    exchange_policies: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     nodes: Mapping[str, float | None] = field(default_factory=dict, hash=False)
     left_out: tuple[str, ...] = ()
     sources_left_out: frozenset[str] = frozenset()
@@ -639,6 +641,17 @@ class LiveTopology(AnyTopology):
         parts = [plural(consumers, "consumer")] if consumers else []
         parts += [plural(messages, "message")] if messages else []
         return " and ".join(parts)
+
+    def policy_of(self, exchange: ExchangeDefinition) -> PolicyDefinition | None:
+        """Return the policy that applies to an exchange; None if no policy does.
+
+        Args:
+            exchange: the exchange.
+        """
+        applied = self.facts.exchange_policies
+        if exchange.name not in applied:
+            return find_applying_policy(exchange, self.policies)
+        return next((policy for policy in self.policies if policy.name == applied[exchange.name]), None)
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return the setting of a queue by an argument or the policies that apply to it; None if it is not set.

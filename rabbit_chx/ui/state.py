@@ -37,7 +37,7 @@ class VhostState:
 
     def shown(self, exchange: str) -> ShownExchange:
         """Return what is known about an exchange."""
-        return ShownExchange.of_topology(self.topology, exchange)
+        return ShownExchange.of(self.topology, exchange)
 
     @property
     def hashing(self) -> list[ExchangeDefinition]:

@@ -162,14 +162,15 @@ def read_recorded(
     `settings` are those of AMQP, which the proof takes, at the reachable one of `addresses`.
     """
     from rabbit_chx.broker import Broker  # only the driver loads it
+    from rabbit_chx.broker.live_routing import key_map_of, mirror_of
 
     at = at_node(settings, Node(settings.host, settings.port), addresses)
     with Broker(at, management_url.with_login_of(at)) as broker:
         live = broker.inspect(exchange)
         ring = check_stream_ring(
-            live.key_map(), "record the ring, or pass ringVia, such as 'docker exec NAME'"
+            key_map_of(live, exchange), "record the ring, or pass ringVia, such as 'docker exec NAME'"
         )
-        _ring_of(live.mirror())  # an error unless keys are hashed
+        _ring_of(mirror_of(live, exchange))  # an error unless keys are hashed
         return ring
 
 

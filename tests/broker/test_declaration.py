@@ -418,7 +418,7 @@ def test_programs_that_apply_one_file_at_the_same_time_wait_for_each_other(
 def test_what_another_program_declares_just_before_is_not_reported_as_done(
     vhost: RunningBroker, managed: Broker, monkeypatch: pytest.MonkeyPatch, others: Any, made: Any
 ) -> None:
-    def read_after_another(live: LiveBroker, **how: bool) -> LiveTopology:
+    def read_after_another(live: LiveBroker, **how: Any) -> LiveTopology:
         monkeypatch.undo()
         with Broker(vhost.url, vhost.management_url) as other:
             other.declare(*others)

@@ -18,9 +18,18 @@ from blocks import ROOT
 from fuzzing import told
 
 from rabbit_chx.broker.live_broker import QueueCounts
-from rabbit_chx.broker.live_exchange import LiveExchange, read_sharded_exchange
+from rabbit_chx.broker.live_routing import alternate_of, find_live_exchange, key_map_of, mirror_of
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.reading import OVERVIEW, read_bindings, read_consumer_tags, read_release, read_topology
+from rabbit_chx.broker.reading import (
+    OVERVIEW,
+    find_exchange,
+    read_bindings,
+    read_consumer_tags,
+    read_release,
+    read_topology,
+)
+from rabbit_chx.broker.sharding import read_sharded_exchange
+from rabbit_chx.broker.usage import read_rates_of
 from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError
 from rabbit_chx.planning.plan import plan
 from rabbit_chx.records.ring_records import RecordedStart, make_record, record_arguments
@@ -86,11 +95,12 @@ def read_all(broker: Any) -> None:
 
 def read_exchange(name: str) -> Callable[[Any], None]:
     def read(broker: Any) -> None:
-        exchange = LiveExchange(broker, name, read_release(broker.api), broker.count)
-        exchange.key_map()
-        exchange.mirror()
-        assert exchange.alternate is None or isinstance(exchange.alternate, str)
-        exchange.publish_rates()
+        live = read_topology(broker, only=name, detail="record")
+        key_map_of(live, name)
+        mirror_of(live, name)
+        alternate = alternate_of(live, find_live_exchange(live, name))
+        assert alternate is None or isinstance(alternate, str)
+        read_rates_of(broker.api, broker.vhost, find_exchange(broker, name))
 
     return read
 

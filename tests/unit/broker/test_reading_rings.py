@@ -16,8 +16,7 @@ from model_client import ModelClient
 
 from rabbit_chx import HashRing, Release, Topology, errors
 from rabbit_chx.broker.applying import Permission
-from rabbit_chx.broker.live_exchange import read_ring
-from rabbit_chx.broker.reading import read_release
+from rabbit_chx.broker.reading import read_release, read_ring
 from rabbit_chx.broker.recording import record_rings
 from rabbit_chx.records.ring_records import RecordedStart, RingRecord, make_record
 from rabbit_chx.topology import BindingDefinition, plan
