@@ -191,9 +191,10 @@ def collect_notes(
     tasks: Sequence[FinishedTask], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
     """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
-    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_skip_notes(tasks, options)))
+    of_tasks = [note for task in tasks for note in task.notes]
+    distinct = tuple(dict.fromkeys([*of_tasks, *_skip_notes(tasks, options)]))
     if options.exactly_once:
-        return (*distinct, *filter(None, [ring_now]))
+        return distinct if ring_now is None else (*distinct, ring_now)
     return (
         *distinct,
         *_attempt_notes(tasks),

@@ -484,6 +484,7 @@ class ExactlyOnceSink(_NamedSink):
             self._begin_version()
         publisher.compares_known = is_last
         first_id = self._first_id + self._rows
+        self._held = None
         self._publish(publisher, piece, np.arange(first_id, first_id + piece.num_rows))
         self._rows += piece.num_rows
         if self._options.verify == "full":
@@ -577,8 +578,9 @@ class ExactlyOnceSink(_NamedSink):
         )
 
     def _order_in_words(self) -> str:
-        names = [self._options.order_by, "key", "value", self._options.filter_value_column]
-        return " and ".join(", ".join(filter(None, names)).rsplit(", ", 1))
+        columns = [self._options.order_by, "key", "value", self._options.filter_value_column]
+        names = [name for name in columns if name]
+        return f"{', '.join(names[:-1])} and {names[-1]}"
 
     def _order_remedy(self) -> str:
         """Return what to do about rows in another order, by what may have caused it."""
@@ -640,8 +642,14 @@ class _Pieces:
         return joined.slice(0, end)
 
     def rest(self) -> pa.Table | None:
-        """Return the last rows; None if there are none."""
-        return pa.concat_tables(self._held) if self._rows else None
+        """Return the last rows, and forget them; None if there are none."""
+        if not self._rows:
+            return None
+        joined = pa.concat_tables(self._held)
+        self._held = []
+        self._rows = 0
+        self._bytes = 0
+        return joined
 
 
 def _shown(streams: Sequence[str]) -> str:
@@ -665,8 +673,11 @@ def _table_of(messages: Messages) -> pa.Table:
 def _first_unsorted(columns: Sequence[Any]) -> int | None:  # Arrow has no types
     """Return the index of the first row that sorts before its predecessor; None if the rows are in order."""
     *earlier, last = columns
-    less = pc.less(last[1:], last[:-1])
+    is_less = pc.less(last[1:], last[:-1])
     for column in reversed(earlier):
-        less = pc.or_(pc.less(column[1:], column[:-1]), pc.and_(pc.equal(column[1:], column[:-1]), less))
-    flags: NDArray[np.bool_] = less.to_numpy()
+        rows = column[1:]
+        predecessors = column[:-1]
+        is_less_later = pc.and_(pc.equal(rows, predecessors), is_less)
+        is_less = pc.or_(pc.less(rows, predecessors), is_less_later)
+    flags: NDArray[np.bool_] = is_less.to_numpy()
     return int(flags.argmax()) + 1 if flags.any() else None

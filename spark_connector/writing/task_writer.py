@@ -130,12 +130,13 @@ class TaskWriter:
         self._sink = sink
         with closing(sink):
             if sink.begin():
-                for messages in self._messages(batches, ids):
+                for messages in self._messages(batches, ids, sink.most_row_bytes):
                     sink.send(messages)
             else:
                 self._rows = sum(batch.num_rows for batch in batches)
                 self._skipped = self._rows
             finished = self._completed(sink.finish())
+        # By AMQP, a task without a message has opened no connection, and there may be many.
         if self._rows > self._skipped or finished.streams is not None:
             self._log_counts("done", finished.publish_report, finished.skipped)
         return finished
@@ -199,9 +200,13 @@ class TaskWriter:
         write = self._options.write_name or task.write_id
         return MessageIds(write, task.batch_id or 0, task.partition)
 
-    def _messages(self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None) -> Iterator[Messages]:
+    def _messages(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        ids: MessageIds | None = None,
+        most_row_bytes: int | None = None,
+    ) -> Iterator[Messages]:
         """Yield the good rows of each batch as messages."""
-        most_row_bytes = None if self._sink is None else self._sink.most_row_bytes
         for batch in batches:
             messages = build_messages(
                 batch,

@@ -41,7 +41,7 @@ def sink(schema: Any = SCHEMA, **options_: Any) -> ExactlyOnceSink:
 
 def tables(plan: WritePlan, batches: list[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The rows of batches as a sink gets them."""
-    return map(stream_sink._table_of, TaskWriter(plan, TASK)._messages(batches, None))
+    return map(stream_sink._table_of, TaskWriter(plan, TASK)._messages(batches))
 
 
 def pieces(given: Iterable[pa.Table]) -> list[pa.Table]:
