@@ -19,10 +19,10 @@ from spark_connector.executor_functions import (
 )
 from spark_connector.options.write_options import WriteOptions, to_texts
 from spark_connector.placing.rings import GivenRing, WatchedRing
-from spark_connector.reports import TaskReport, WriteReport
+from spark_connector.reports import FinishedTask, WriteReport, total_report
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import PreflightCache, WritePlan, plan_write
-from spark_connector.writing.stream_task_writer import run_task
+from spark_connector.writing.task_writer import run_task
 from spark_connector.writing.tasks import mark_ends, query_of, without_marks
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ def _publish(
         tasks = for_each_partition(df, task, plan, finished)
     except Exception as cause:
         error = parse_task_error(cause)
-        abort_write(plan, finished.reports, batch_id=batch_id, cause=error)
-        own = getattr(error, "report", PublishReport())
-        vars(error or cause)["report"] = sum((task.publish_report for task in finished.reports), own)
+        abort_write(plan, finished.tasks, batch_id=batch_id, cause=error)
+        of_failed_task = getattr(error, "report", PublishReport())
+        vars(error or cause)["report"] = of_failed_task + total_report(finished.tasks)
         if error is None:
             raise
     else:
@@ -141,8 +141,8 @@ def _publish(
     raise error  # from here: Spark's error is long and has no further information
 
 
-def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Publish one partition. Runs in Python workers. `finished` receives the report as well, in case the job fails later."""
+def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]) -> FinishedTask:
+    """Publish one partition. Runs in Python workers. `finished` receives what is returned as well, in case the job fails later."""
     rows = 0
 
     def count_rows() -> Iterator[pa.RecordBatch]:
@@ -151,26 +151,28 @@ def publish_task(plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.
             rows += batch.num_rows
             yield batch
 
-    report = run_task(plan, count_rows())
-    if not rows == report.rows == report.skipped + report.confirmed + report.returned + report.unknown:
+    task = run_task(plan, count_rows())
+    counts = task.publish_report
+    accounted = task.skipped + counts.confirmed + counts.returned + counts.unknown
+    if not rows == task.rows == accounted:
         error = RabbitChxError(
-            f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "
-            f"{report.confirmed:,} confirmed, {report.returned:,} returned, {report.unknown:,} unknown, {report.skipped:,} skipped"
+            f"partition {task.partition}: Spark gave {rows:,} rows, and the report has {task.rows:,}, of which "
+            f"{counts.confirmed:,} confirmed, {counts.returned:,} returned, {counts.unknown:,} unknown, {task.skipped:,} skipped"
         )
-        raise with_report(error, report.publish_report)
-    finished.add(report)
-    return report
+        raise with_report(error, counts)
+    finished.add(task)
+    return task
 
 
 def publish_marked_task(
     plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]
-) -> TaskReport:
+) -> FinishedTask:
     """Publish one partition of `mark_ends`."""
     return publish_task(plan, finished, without_marks(batches))
 
 
 class FinishedTasks:
-    """Reports that tasks add and the driver reads; empty with Spark Connect, which has no accumulators."""
+    """The finished tasks of a job: tasks add themselves, and the driver reads them; empty with Spark Connect, which has no accumulators."""
 
     def __init__(self, accumulator: Accumulator[list[Any]] | None) -> None:
         self._accumulator = accumulator
@@ -185,17 +187,19 @@ class FinishedTasks:
         return cls(context.accumulator([], AddingAccumulatorParam([])))
 
     def clear(self) -> None:
-        """Remove all reports: PySpark keeps each accumulator until its process ends. Runs on the driver."""
+        """Remove all tasks: PySpark keeps each accumulator until its process ends. Runs on the driver."""
         if self._accumulator is not None:
             self._accumulator.value = []
 
-    def add(self, report: TaskReport) -> None:
-        """Add the report of the current task. Spark delivers it when the task ends, and drops it if the task fails."""
+    def add(self, task: FinishedTask) -> None:
+        """Add the current task. Spark delivers it when the task ends, and drops it if the task fails."""
         if self._accumulator is not None:
-            self._accumulator.add([report])
+            self._accumulator.add([task])
 
     @property
-    def reports(self) -> tuple[TaskReport, ...]:
-        """The latest report of each partition."""
-        reports = [] if self._accumulator is None else self._accumulator.value
-        return tuple({report.partition: report for report in reports}.values())
+    def tasks(self) -> tuple[FinishedTask, ...]:
+        """The latest task of each partition."""
+        if self._accumulator is None:
+            return ()
+        by_partition = {task.partition: task for task in self._accumulator.value}
+        return tuple(by_partition.values())

@@ -1,4 +1,4 @@
-"""The reports of tasks and writes: values, text, JSON and files."""
+"""The report of a write: its tasks, text, JSON and files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
@@ -22,12 +21,8 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.text import plural
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from rabbit_chx.rendering.document import Block, Document
 
-
-_T = TypeVar("_T", bound="DataclassInstance")
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +40,10 @@ def render_text(report: Document) -> str:
 NO_ROUTE = 312
 #: Samples that a task keeps, and that a report shows.
 MAX_SAMPLES = 10
-#: The counts of published rows that reports show, in their order.
-_PUBLISHED = (
-    "published", "confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects",
-    "blocked_seconds", "bytes_sent",
+#: The counts of a `PublishReport` that reports show, in their order.
+_COUNTS = (
+    "confirmed", "returned", "nacked", "unknown", "retried", "republished", "reconnects", "blocked_seconds",
+    "bytes_sent",
 )  # fmt: skip
 
 
@@ -102,19 +97,18 @@ class StreamCounts:
 
     def __add__(self, other: StreamCounts) -> StreamCounts:
         """Return the sums of all counts."""
-        total = add_fields(self, other)
-        return replace(total, differences=total.differences[:MAX_SAMPLES])
-
-
-def add_fields(one: _T, other: _T) -> _T:
-    """Return a dataclass whose fields are the sums of those of two others; mappings are added by key."""
-    total: dict[str, Any] = {}
-    for count in fields(one):
-        first = getattr(one, count.name)
-        second = getattr(other, count.name)
-        is_mapping = isinstance(first, Mapping)
-        total[count.name] = dict(Counter(first) + Counter(second)) if is_mapping else first + second
-    return type(one)(**total)
+        differences = (*self.differences, *other.differences)
+        return StreamCounts(
+            rows=dict(Counter(self.rows) + Counter(other.rows)),
+            known=self.known + other.known,
+            repaired=self.repaired + other.repaired,
+            verified=self.verified + other.verified,
+            lost=self.lost + other.lost,
+            doubled=self.doubled + other.doubled,
+            changed=self.changed + other.changed,
+            unverified=self.unverified + other.unverified,
+            differences=differences[:MAX_SAMPLES],
+        )
 
 
 def hash_key(key: bytes) -> str:
@@ -122,46 +116,11 @@ def hash_key(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
-def _count(name: str) -> Any:  # of the type that is declared
-    return property(attrgetter(f"publish_report.{name}"))
-
-
-class PublishedCounts:
-    """The counts of published rows in a `TaskReport` or a `WriteReport`: those of its `publish_report`.
-
-    Attributes:
-        published: rows that were published; each is counted once, and one that a stream had from an earlier run or attempt (`known`) is not.
-        confirmed: rows that the broker confirmed and did not return.
-        returned: rows that were not routed to a queue (``onUnroutable=skip``).
-        nacked: rows that the broker refused permanently; 0, since a write with such rows fails.
-        unknown: rows that were returned (``onUnroutable=skip``) after a connection had ended without an answer: each may be in a queue.
-        retried: messages that were sent again because the broker had refused them.
-        republished: messages that were sent again after a connection was lost.
-        reconnects: connections that were opened in place of a lost one.
-        bytes_sent: bytes of AMQP frames.
-        blocked_seconds: seconds for which the broker blocked publishers; of a write, the sum over its tasks.
-    """
-
-    __slots__ = ()
-    publish_report: PublishReport
-
-    published: int = property(
-        lambda self: self.publish_report.rows - (self.streams.known if self.streams else 0)
-    )  # type: ignore[assignment]
-    confirmed: int = _count("confirmed")
-    returned: int = _count("returned")
-    nacked: int = _count("nacked")
-    unknown: int = _count("unknown")
-    retried: int = _count("retried")
-    republished: int = _count("republished")
-    reconnects: int = _count("reconnects")
-    bytes_sent: int = _count("bytes_sent")
-    blocked_seconds: float = _count("blocked_seconds")
-
-
 @dataclass(frozen=True, slots=True)
-class TaskReport(PublishedCounts):
-    """The rows of one task: ``rows == skipped + confirmed + returned + unknown``, or the task would have failed.
+class FinishedTask:
+    """One task of a write: where it ran, and what became of its rows.
+
+    Each row is skipped, confirmed, returned or unknown, or the task would have failed.
 
     Attributes:
         partition: number of the Spark partition.
@@ -170,12 +129,12 @@ class TaskReport(PublishedCounts):
         batch_id: number of the micro-batch; None outside a stream.
         rows: rows of the partition.
         skipped: rows that were omitted: bad ones (``badRows=skip``), or all of a stale version (``onStaleVersion=skip``).
-        publish_report: the counts of the publisher, without its samples.
+        publish_report: the counts of the other rows, without samples.
         predicted: published rows per queue by the ring; the broker does not report the queue of a message.
         samples: the first few rows that were skipped or returned.
         task_id: Spark's own number of the task attempt; None outside Spark.
         notes: facts about the task that a reader of the report should know.
-        keys: the sample of the routing keys with ``ordering=per-key`` (`key_samples`), to compare partitions; not part of the JSON.
+        keys: the sample of the routing keys with ``ordering=per-key`` (`add_to_sample`), to compare partitions; not part of the JSON.
         streams: the counts of a write into streams; None for one by AMQP.
     """
 
@@ -194,23 +153,27 @@ class TaskReport(PublishedCounts):
     streams: StreamCounts | None = None
 
     @property
-    def seconds(self) -> float:
-        """Seconds from the first row to the last confirm."""
-        return self.publish_report.seconds
+    def published(self) -> int:
+        """Rows that were published; one that a stream had from an earlier run or attempt is not."""
+        known = 0 if self.streams is None else self.streams.known
+        return self.publish_report.rows - known
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as flat JSON: the counts are on the level of the other fields."""
-        counts = {name: getattr(self, name) for name in (*_PUBLISHED, "seconds")}
-        return {**to_json(json_fields(self)), **counts}
+        """Return the task as flat JSON: the counts are on the level of the other fields."""
+        found: dict[str, Any] = to_json(json_fields(self))
+        found["published"] = self.published
+        for name in (*_COUNTS, "seconds"):
+            found[name] = getattr(self.publish_report, name)
+        return found
+
+
+def total_report(tasks: Iterable[FinishedTask]) -> PublishReport:
+    """Return the sums of the counts of tasks."""
+    return sum((task.publish_report for task in tasks), PublishReport())
 
 
 #: The sums over the tasks, in the order in which they are shown.
-_TOTALS = ("rows", "skipped", *_PUBLISHED)
-_STREAM_TOTALS = (
-    "rows", "skipped", "confirmed", "known", "republished", "repaired", "reconnects", "verified", "lost",
-    "doubled", "changed", "unverified",
-)  # fmt: skip
-
+_TOTALS = ("rows", "skipped", "published", *_COUNTS)
 _JSON = (
     "exchange", "queue", "write_id", "batch_id", "failed", "unfinished", *_TOTALS, "seconds", "predicted",
     "ring_provenance", "notes",
@@ -220,12 +183,12 @@ REPORT_START = b'{\n  "exchange": '
 
 
 @dataclass(frozen=True, slots=True)
-class WriteReport(PublishedCounts):
+class WriteReport:
     """The report of a batch write or of one micro-batch. `str` renders it as text.
 
     Attributes:
         exchange: name of the exchange or super stream; empty if a column contains it, or for a queue.
-        tasks: one report for each task that committed, in the order of their partitions.
+        tasks: one for each task that committed, in the order of their partitions.
         ring_provenance: the origin of the ring of `predicted` (read, replayed, assumed), or None.
         write_id: id of the write, or of the streaming query; by default that of the tasks.
         batch_id: number of the micro-batch; None outside a stream.
@@ -244,7 +207,7 @@ class WriteReport(PublishedCounts):
     """
 
     exchange: str
-    tasks: tuple[TaskReport, ...]
+    tasks: tuple[FinishedTask, ...]
     ring_provenance: str | None = None
     write_id: str = ""
     batch_id: int | None = None
@@ -262,9 +225,9 @@ class WriteReport(PublishedCounts):
     def __post_init__(self) -> None:
         tasks = tuple(sorted(self.tasks, key=lambda task: task.partition))
         write_id = self.write_id or next((task.write_id for task in tasks if task.write_id), "")
-        total = sum((task.publish_report for task in tasks), PublishReport())
-        for name, value in (("tasks", tasks), ("write_id", write_id), ("publish_report", total)):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "tasks", tasks)
+        object.__setattr__(self, "write_id", write_id)
+        object.__setattr__(self, "publish_report", total_report(tasks))
 
     @property
     def rows(self) -> int:
@@ -275,6 +238,56 @@ class WriteReport(PublishedCounts):
     def skipped(self) -> int:
         """Rows that were omitted: bad ones, or those of a stale version."""
         return sum(task.skipped for task in self.tasks)
+
+    @property
+    def published(self) -> int:
+        """Rows that were published; each is counted once, and one that a stream had from an earlier run or attempt (`known`) is not."""
+        return sum(task.published for task in self.tasks)
+
+    @property
+    def confirmed(self) -> int:
+        """Rows that the broker confirmed and did not return."""
+        return self.publish_report.confirmed
+
+    @property
+    def returned(self) -> int:
+        """Rows that were not routed to a queue (``onUnroutable=skip``)."""
+        return self.publish_report.returned
+
+    @property
+    def nacked(self) -> int:
+        """Rows that the broker refused permanently; 0, since a write with such rows fails."""
+        return self.publish_report.nacked
+
+    @property
+    def unknown(self) -> int:
+        """Rows that were returned (``onUnroutable=skip``) after a connection had ended without an answer: each may be in a queue."""
+        return self.publish_report.unknown
+
+    @property
+    def retried(self) -> int:
+        """Messages that were sent again because the broker had refused them."""
+        return self.publish_report.retried
+
+    @property
+    def republished(self) -> int:
+        """Messages that were sent again after a connection was lost."""
+        return self.publish_report.republished
+
+    @property
+    def reconnects(self) -> int:
+        """Connections that were opened in place of a lost one."""
+        return self.publish_report.reconnects
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Seconds for which the broker blocked publishers: the sum over the tasks."""
+        return self.publish_report.blocked_seconds
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of AMQP frames."""
+        return self.publish_report.bytes_sent
 
     @property
     def predicted(self) -> dict[str, int]:
@@ -322,11 +335,9 @@ class WriteReport(PublishedCounts):
         if self.failed:
             yield Line(f"FAILED: {describe_left_rows(self)}; the counts are those of finished tasks")
         streams = self.streams
-        totals = {}
-        for name in _TOTALS if streams is None else _STREAM_TOTALS:
-            value = getattr(self if hasattr(self, name) else streams, name)
-            totals[name.replace("_", " ")] = f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-        yield Facts([*totals.items()])
+        yield Facts(
+            [(name.replace("_", " "), _count_text(count)) for name, count in self._totals(streams).items()]
+        )
         if streams is not None:
             yield Table([text("stream"), TableColumn("rows")], sorted(streams.rows.items()))
         if self.predicted:
@@ -342,8 +353,30 @@ class WriteReport(PublishedCounts):
             yield Table([*map(text, headings)], [_row_of_sample(sample) for sample in self.samples])
         yield from (Line(f"note: {note}") for note in self.notes)
 
+    def _totals(self, streams: StreamCounts | None) -> dict[str, float]:
+        if streams is None:
+            return {name: getattr(self, name) for name in _TOTALS}
+        return {
+            "rows": self.rows,
+            "skipped": self.skipped,
+            "confirmed": self.confirmed,
+            "known": streams.known,
+            "republished": self.republished,
+            "repaired": streams.repaired,
+            "reconnects": self.reconnects,
+            "verified": streams.verified,
+            "lost": streams.lost,
+            "doubled": streams.doubled,
+            "changed": streams.changed,
+            "unverified": streams.unverified,
+        }
+
     def __str__(self) -> str:
         return render_text(self.document())
+
+
+def _count_text(count: float) -> str:
+    return f"{count:,.1f}" if isinstance(count, float) else f"{count:,}"
 
 
 def describe_left_rows(report: WriteReport) -> str:
@@ -366,10 +399,12 @@ def describe_left_rows(report: WriteReport) -> str:
     return f"{known}; rows of {others} may be in the queues{' as well' if finished else ''}"
 
 
-def _row_of_task(task: TaskReport, streams: int) -> tuple[object, ...]:
-    rate = task.rows / task.seconds if task.seconds else 0.0
-    partition = f"{task.partition}{' (null keys)' if 0 < streams <= task.partition else ''}"
-    return partition, task.attempt, task.rows, f"{task.seconds:.1f}", f"{rate:,.0f}"
+def _row_of_task(task: FinishedTask, streams: int) -> tuple[object, ...]:
+    seconds = task.publish_report.seconds
+    rate = task.rows / seconds if seconds else 0.0
+    has_null_keys = 0 < streams <= task.partition
+    partition = f"{task.partition} (null keys)" if has_null_keys else f"{task.partition}"
+    return partition, task.attempt, task.rows, f"{seconds:.1f}", f"{rate:,.0f}"
 
 
 def _row_of_sample(sample: RowSample) -> tuple[str, ...]:

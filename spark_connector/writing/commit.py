@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rabbit_chx.errors import PublishError, RabbitChxError
-from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing.key_map import KeyMap
 from spark_connector.executor_functions import with_report
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
 from spark_connector.reports import (
+    FinishedTask,
     RowSample,
     StreamCounts,
-    TaskReport,
     WriteReport,
     describe_left_rows,
     save_report,
+    total_report,
 )
 from spark_connector.writing.preflight import WritePlan, count_split_keys
 from spark_connector.writing.stream_layout import check_absent, end_version
@@ -38,7 +38,10 @@ _REMEDIES = {
 
 
 def commit_write(
-    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
+    plan: WritePlan,
+    tasks: Sequence[FinishedTask],
+    batch_id: int | None = None,
+    ring: WatchedRing | None = None,
 ) -> WriteReport:
     """Return, log and save the report of a write whose tasks are all done. Runs on the driver's machine.
 
@@ -56,9 +59,10 @@ def commit_write(
         _check_stored(plan, tasks, batch_id)
     except RabbitChxError as cause:
         report = abort_write(plan, tasks, len(tasks), batch_id=batch_id, cause=cause)
-        vars(with_report(cause, report.publish_report))["report"] = report.publish_report
+        vars(cause)["report"] = report.publish_report
+        with_report(cause, report.publish_report)
         raise
-    lost = any(task.reconnects for task in tasks)
+    lost = total_report(tasks).reconnects > 0
     ring_now = None
     if ring is not None and (lost or not plan.options.client_routing):  # else it is compared above
         ring_now = ring.check_again(report_unchanged=lost)
@@ -73,7 +77,7 @@ def commit_write(
 
 def abort_write(
     plan: WritePlan,
-    tasks: Sequence[TaskReport],
+    tasks: Sequence[FinishedTask],
     expected: int | None = None,
     *,
     batch_id: int | None = None,
@@ -100,7 +104,7 @@ def abort_write(
     return report
 
 
-def _check_stored(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None) -> None:
+def _check_stored(plan: WritePlan, tasks: Sequence[FinishedTask], batch_id: int | None) -> None:
     """Check that the streams have the rows of the tasks, each once and unchanged, and no others of this version; remember its end."""
     _check_absent(plan, tasks, batch_id)
     _check_counts(plan, tasks)
@@ -108,7 +112,7 @@ def _check_stored(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | 
         end_version(plan.layout, plan.options)
 
 
-def _check_absent(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None) -> None:
+def _check_absent(plan: WritePlan, tasks: Sequence[FinishedTask], batch_id: int | None) -> None:
     """Check that no stream has rows of this version for which the frame has no partition."""
     options = plan.options
     if plan.layout is None or not options.exactly_once:
@@ -122,13 +126,13 @@ def _check_absent(plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | 
         check_absent(plan.layout, options, app_id, version, {task.partition for task in tasks})
 
 
-def _check_counts(plan: WritePlan, tasks: Sequence[TaskReport]) -> None:
+def _check_counts(plan: WritePlan, tasks: Sequence[FinishedTask]) -> None:
     """Check that the rows that were read back are stored once and unchanged."""
     counts = sum((task.streams for task in tasks if task.streams is not None), StreamCounts())
     remedies = [remedy for name, remedy in _REMEDIES.items() if getattr(counts, name)]
     if not remedies:
         return
-    report = sum((task.publish_report for task in tasks), PublishReport())
+    report = total_report(tasks)
     changed = f", {counts.changed:,} have another key or body" if counts.changed else ""
     raise PublishError(
         f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
@@ -139,7 +143,7 @@ def _check_counts(plan: WritePlan, tasks: Sequence[TaskReport]) -> None:
 
 
 def _compare_rings(
-    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, ring: WatchedRing
+    plan: WritePlan, tasks: Sequence[FinishedTask], batch_id: int | None, ring: WatchedRing
 ) -> None:
     """Raise a PublishError if the ring by which rows were routed has changed."""
     rows = sum((Counter(task.predicted) for task in tasks), Counter[str]())
@@ -148,7 +152,7 @@ def _compare_rings(
     if change is None:
         return
     now = ring.ring
-    report = sum((task.publish_report for task in tasks), PublishReport())
+    report = total_report(tasks)
     exchange = plan.options.exchange
     error = PublishError(f"exchange {exchange!r}: {change}; {report}", report, exchange=exchange)
     changed = (before, now) if before is not None and now is not None else None
@@ -157,7 +161,11 @@ def _compare_rings(
 
 
 def _report(
-    plan: WritePlan, tasks: Sequence[TaskReport], batch_id: int | None, notes: tuple[str, ...], **failure: Any
+    plan: WritePlan,
+    tasks: Sequence[FinishedTask],
+    batch_id: int | None,
+    notes: tuple[str, ...],
+    **failure: Any,
 ) -> WriteReport:
     options = plan.options
     return WriteReport(
@@ -180,12 +188,13 @@ def _report(
 
 
 def collect_notes(
-    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
+    tasks: Sequence[FinishedTask], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
     """Return the distinct notes of the tasks, and those on all tasks together; `ring_now` is that of `WatchedRing.check_again`."""
-    distinct = dict.fromkeys((*(note for task in tasks for note in task.notes), *_skip_notes(tasks, options)))
+    of_tasks = [note for task in tasks for note in task.notes]
+    distinct = tuple(dict.fromkeys([*of_tasks, *_skip_notes(tasks, options)]))
     if options.exactly_once:
-        return (*distinct, *filter(None, [ring_now]))
+        return distinct if ring_now is None else (*distinct, ring_now)
     return (
         *distinct,
         *_attempt_notes(tasks),
@@ -194,11 +203,12 @@ def collect_notes(
     )
 
 
-def _skip_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+def _skip_notes(tasks: Sequence[FinishedTask], options: WriteOptions) -> Iterator[str]:
     rows = sum(task.rows for task in tasks)
     # Tasks of a stale version skip all rows, and say so themselves; bad rows have samples, unless those of returned rows took all places.
     bad = sum(task.skipped for task in tasks if task.samples or not options.skip_stale)
-    returned = sum(task.returned + task.unknown for task in tasks)
+    total = total_report(tasks)
+    returned = total.returned + total.unknown
     samples = [sample for task in tasks for sample in task.samples]
     if options.skip_bad_rows and bad:
         yield f"badRows is skip, and {bad:,} of {rows:,} rows were not published{_first_of(samples, is_returned=False)}"
@@ -214,7 +224,7 @@ def _first_of(samples: Sequence[RowSample], *, is_returned: bool) -> str:
     return f"; {row}partition {sample.partition}: {sample.reason}"
 
 
-def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:
+def _attempt_notes(tasks: Sequence[FinishedTask]) -> Iterator[str]:
     again = sum(task.attempt > 0 for task in tasks)
     if again:
         yield (
@@ -232,10 +242,11 @@ def _attempt_notes(tasks: Sequence[TaskReport]) -> Iterator[str]:
         )
 
 
-def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
-    reconnects = sum(task.reconnects for task in tasks)
+def _loss_notes(tasks: Sequence[FinishedTask], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
     if options.super_stream:  # no ring
         return
+    total = total_report(tasks)
+    reconnects = total.reconnects
     if not reconnects:
         if ring_now is not None:
             yield ring_now
@@ -250,7 +261,7 @@ def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: st
             f"connections were lost and opened again ({reconnects}): if a broker with Mnesia (the default until "
             f"4.1) was restarted, the ring may have another order now, and keys may have changed queue during the write{advice}"
         )
-    if options.keep_order and any(task.republished for task in tasks):
+    if options.keep_order and total.republished:
         yield (
             "messages were sent again after a connection was lost, and copies from the old connection may arrive "
             "after newer messages of their key: a consumer that needs the order drops messages older than what "
@@ -258,7 +269,7 @@ def _loss_notes(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: st
         )
 
 
-def _key_notes(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+def _key_notes(tasks: Sequence[FinishedTask], options: WriteOptions) -> Iterator[str]:
     if not options.keep_order:
         return
     compared, split, has_all = count_split_keys(task.keys for task in tasks)

@@ -13,11 +13,11 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import reduce_as_code, with_report, without_traceback
+from spark_connector.reports import total_report
 from spark_connector.writing.commit import abort_write, commit_write
 from spark_connector.writing.preflight import WritePlan, plan_write
-from spark_connector.writing.stream_task_writer import run_task
+from spark_connector.writing.task_writer import run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
-    from spark_connector.reports import TaskReport
+    from spark_connector.reports import FinishedTask
 else:  # since PySpark 4.1
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 
 class _TaskDone(WriterCommitMessage):
-    """The commit message of a task: its report, and the start, notes and ring, which the new plan of a micro-batch's commit lacks."""
+    """The commit message of a task: what became of its rows, and the start, notes and ring, which the new plan of a micro-batch's commit lacks."""
 
-    def __init__(self, report: TaskReport, plan: WritePlan) -> None:
-        self.report = report
+    def __init__(self, task: FinishedTask, plan: WritePlan) -> None:
+        self.task = task
         self.started = plan.started
         self.notes = plan.notes
         self.ring = plan.options.ring if plan.ring_reader else None  # else the options have it
@@ -76,8 +76,8 @@ class _SparkWriter:
             return  # the commit has failed, and has saved the report with the cause
         abort_write(plan, done, len(messages), batch_id=batchId)
 
-    def _plan_of(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
-        """Return the plan and the reports of the tasks that are done. The first task tells the ring that it read, its start and its notes:
+    def _plan_of(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[FinishedTask]]:
+        """Return the plan and the tasks that are done. The first task tells the ring that it read, its start and its notes:
         Spark makes the plan again to commit a micro-batch, without reading a broker.
         """
         done = [message for message in messages if isinstance(message, _TaskDone)]
@@ -86,13 +86,15 @@ class _SparkWriter:
             first = done[0]
             options = replace(plan.options, ring=first.ring or plan.options.ring)
             plan = replace(plan, options=options, started=first.started, notes=first.notes)
-        return plan, [message.report for message in done]
+        return plan, [message.task for message in done]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         return reduce_as_code(type(self), self._plan)
 
 
-def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: int | None) -> RabbitChxError:
+def _incomplete(
+    plan: WritePlan, done: list[FinishedTask], tasks: int, batch_id: int | None
+) -> RabbitChxError:
     """Return the error for a commit in which a task has no report: nothing proves that its rows are published."""
     what = "this write" if batch_id is None else f"batch {batch_id}"
     remedy = "look for the error of a task in the log of the executors"
@@ -101,7 +103,7 @@ def _incomplete(plan: WritePlan, done: list[TaskReport], tasks: int, batch_id: i
             "Spark does not call the writer of a Python data source with trigger(continuous=...): use trigger(processingTime=...) or "
             f"trigger(availableNow=True); else {remedy}"
         )
-    report = sum((task.publish_report for task in done), PublishReport())
+    report = total_report(done)
     error = PublishError(
         f"{len(done)} of {tasks} tasks of {what} have reported, so their rows may be missing in {plan.options.target!r}, and {what} is not "
         f"committed: {remedy}",

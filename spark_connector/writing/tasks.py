@@ -1,34 +1,26 @@
-"""A task: its properties from Spark, and the counter of its rows."""
+"""A task: its properties from Spark, whether its input was cut, and the marks of tasks that have begun."""
 
 from __future__ import annotations
 
-import logging
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from struct import pack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import TaskContext, __version__
+from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths
 
 from rabbit_chx.connection.failures import call_in_thread
-from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing import PublishReport
-from rabbit_chx.publishing.publish_report import NACK
-from spark_connector.executor_functions import OnExecutor, scratch_folder, strip_traceback, with_report
-from spark_connector.options.write_options import WriteOptions, check_speculation
-from spark_connector.reports import MAX_SAMPLES, RowSample, TaskReport
-from spark_connector.writing.messages import MessageIds, Messages, build_messages
+from rabbit_chx.errors import RabbitChxError
+from spark_connector.executor_functions import OnExecutor, scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_connector.writing.preflight import WritePlan
 
 # -- The input of a task, and whether its end is the end of the rows
 # A task whose JVM side ends early (an error before the write, a killed executor, an aborted job) closes the input of its Python worker, and
@@ -118,16 +110,6 @@ def without_marks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     if marks < _MARKS:
         raise _cut_error(rows)
 
-
-_log = logging.getLogger(__name__)
-
-#: Seconds between two lines of a long task in the log.
-_PROGRESS_S = 30.0
-_BEGUN_BEFORE = (
-    "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
-    "from 0 again; their rows may be in the queues twice"
-)
-_UNSEEN_END = "this PySpark does not show whether the rows of a task were all of them: that Spark failed no task is the only proof"
 
 # Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
 # StreamExecution.scala). They are not a public API, so they may be missing.
@@ -222,156 +204,3 @@ def mark_running(task: Task) -> Iterator[bool]:
     with suppress(OSError):
         if mark is not None:
             mark.unlink(missing_ok=True)
-
-
-class TaskCounter:
-    """Reads and counts the rows of one task, for both writers; `skipped` ones are read and not published."""
-
-    def __init__(self, plan: WritePlan, task: Task) -> None:
-        self.rows = 0
-        self.skipped = 0
-        self.notes: tuple[str, ...] = ()
-        #: The bytes of key, value and twice the filter value that a row may have; None for AMQP.
-        self.most_row_bytes: int | None = None
-        self._plan = plan
-        self._options = plan.options
-        self._kind = "queue" if plan.options.queue else "exchange"
-        self._task = task
-        self._samples: list[RowSample] = []
-        self._next_line_at = time.monotonic() + _PROGRESS_S
-        #: Returns the counts so far, for an error that has none.
-        self.published: Callable[[], PublishReport] = PublishReport
-
-    def run(
-        self,
-        publish: Callable[[Iterable[pa.RecordBatch]], TaskReport],
-        batches: Iterable[pa.RecordBatch],
-        *,
-        repeats_matter: bool = True,
-    ) -> TaskReport:
-        """Call `publish` with the rows, and return its report. Its errors contain the partition and the counts, and have no traceback.
-
-        `repeats_matter` if copies and repeats of the task publish rows twice.
-        """
-        where = f"partition {self._task.partition}"
-        try:
-            with mark_running(self._task) as begun_before:
-                if repeats_matter:
-                    self._note_repeats(begun_before=begun_before)
-                return publish(whole(batches, self._find_input()))
-        except PublishError as cause:
-            where += _find_refusing_queue(cause.report, self._options)
-            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
-            report: PublishReport = cause.report
-        except Exception as cause:  # noqa: BLE001  # it is raised below
-            bare = strip_traceback(cause)
-            error = type(bare)(f"{where}: {bare}")
-            report = self.published()
-        raise with_report(error, report)  # from here, so that Spark shows one line and not the traceback
-
-    def _find_input(self) -> Any:
-        """Return the input whose end is looked at; None without Spark.
-
-        Raises:
-            InputError: delivery is exactly-once, and this PySpark does not show whether an input was cut.
-        """
-        file = find_input()
-        if file is None and TaskContext.get() is not None:
-            if self._options.exactly_once:
-                raise InputError(
-                    f"delivery is exactly-once, and this PySpark ({__version__}) does not show whether the rows of a task are all of them: "
-                    "use one of the versions of docs/reference/support.md as it was released, or at-least-once"
-                )
-            self.notes += (_UNSEEN_END,)
-        return file
-
-    def _note_repeats(self, *, begun_before: bool) -> None:
-        task = self._task
-        self.notes = check_speculation(self._options, speculation=task.speculation)
-        if task.attempt:
-            _log.warning(
-                "%s %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues already",
-                self._kind,
-                self._options.target,
-                task.partition,
-                task.attempt,
-                extra={"exchange": self._options.target},
-            )
-        elif begun_before:
-            self.notes += (_BEGUN_BEFORE,)
-
-    def messages(
-        self, batches: Iterable[pa.RecordBatch], ids: MessageIds | None = None
-    ) -> Iterator[Messages]:
-        """Yield the good rows of each batch as messages; `ids` computes their message ids."""
-        for batch in batches:
-            messages = build_messages(
-                batch,
-                self._plan.columns,
-                self._options,
-                partition=self._task.partition,
-                first_row=self.rows,
-                ids=ids,
-                samples=MAX_SAMPLES - len(self._samples),
-                most_row_bytes=self.most_row_bytes,
-            )
-            self.rows += batch.num_rows
-            self.skipped += messages.skipped
-            self._samples += messages.samples
-            if len(messages):
-                yield messages
-
-    def on_progress(self, report: PublishReport) -> None:
-        """Log the progress now and then."""
-        if time.monotonic() >= self._next_line_at:
-            self.log("so far", report)
-            self._next_line_at = time.monotonic() + _PROGRESS_S
-
-    def log(self, when: str, report: PublishReport) -> None:
-        """Log the progress."""
-        task = self._task
-        rate = report.confirmed / report.seconds if report.seconds else 0.0
-        counts = {
-            "skipped": self.skipped,
-            "returned": report.returned,
-            "republished": report.republished,
-            "reconnects": report.reconnects,
-            "s blocked": round(report.blocked_seconds),
-        }
-        rare = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
-        line = (
-            f"{self._kind} {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
-            f"{report.confirmed:,} of {self.rows:,} rows confirmed, {rate:,.0f} rows/s{rare}"
-        )
-        if _log.hasHandlers() and _log.isEnabledFor(logging.INFO):
-            _log.info("%s", line)
-        elif report.seconds >= _PROGRESS_S:
-            # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
-            sys.stderr.write(f"{line}\n")
-
-    def report(self, report: PublishReport, samples: Sequence[RowSample] = (), **more: Any) -> TaskReport:
-        """Return the report of the task, with further fields; `samples` are rows that were returned."""
-        task = self._task
-        return TaskReport(
-            task.partition,
-            task.attempt,
-            task.write_id,
-            task.batch_id if self._plan.streaming else None,
-            rows=self.rows,
-            skipped=self.skipped,
-            publish_report=replace(report, samples=()),  # those show keys
-            samples=(*self._samples, *samples)[:MAX_SAMPLES],
-            task_id=task.number,
-            notes=self.notes,
-            **more,
-        )
-
-
-def _find_refusing_queue(report: PublishReport, options: WriteOptions) -> str:
-    """Return the name of the queue that refuses, by the ring: the broker does not report it."""
-    refused = next((sample for sample in report.samples if sample.code == NACK), None)
-    if refused is None or options.ring is None:
-        return ""
-    # The client's own routing has made the queue's name the routing key.
-    queue = refused.key if options.client_routing else options.ring.destination_for(refused.key)
-    return f" (queue {queue!r} by the ring)"

@@ -34,10 +34,10 @@ from rabbit_chx.streams import ReadLimits, StreamReader, nodes, writer
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams.frames import Confirms, Key, PublishErrors, StreamChanged
 from rabbit_chx.streams.rows import ROW_BITS
-from spark_connector.writing import stream_task_writer, tasks
+from spark_connector.writing import stream_sink, task_writer
 from spark_connector.writing.preflight import WritePlan
 from spark_connector.writing.stream_layout import StreamLayout
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
 
 _MOST_LOOKS = 20_000
@@ -291,7 +291,7 @@ def write(seed: int) -> None:
         _repeatable(patch, chance)
         broker.commands = (*broker.commands, Key.PUBLISH)
         broker.frame_max = 1 << 20
-        patch.setattr(stream_task_writer, "_PIECE_ROWS", chance.choice([1, 10, 30, 1_000]))
+        patch.setattr(stream_sink, "_PIECE_ROWS", chance.choice([1, 10, 30, 1_000]))
         for attempts_left in range(chance.randint(0, 4), -1, -1):
             given = chance.sample(rows, len(rows)) if sorts else rows
             is_cut = attempts_left > 0 and chance.random() < 0.7
@@ -300,7 +300,9 @@ def write(seed: int) -> None:
             if is_cut:
                 given = given[: chance.randint(0, len(given))]
             signal = b"" if is_cut and not is_trusted else _SIGNAL
-            patch.setattr(tasks, "find_input", lambda signal=signal: io.BufferedReader(io.BytesIO(signal)))
+            patch.setattr(
+                task_writer, "find_input", lambda signal=signal: io.BufferedReader(io.BytesIO(signal))
+            )
             faults = chance.randint(0, 8)
             broker.fault = _Trouble(
                 chance, faults, 0, kinds if attempts_left else [kind for kind in kinds if kind != "kill"]
@@ -310,7 +312,7 @@ def write(seed: int) -> None:
                 ["key", "value"],
             )
             batches = table.to_batches(max_chunksize=chance.choice([1, 7, 40, 1_000]))
-            writer = StreamTaskWriter(plan, Task(write_id="query", batch_id=0))
+            writer = TaskWriter(plan, Task(write_id="query", batch_id=0))
             refusal = ""
             with suppress(KeyboardInterrupt):
                 try:
@@ -318,7 +320,7 @@ def write(seed: int) -> None:
                 except RabbitChxError as error:
                     refusal = str(error)
                 else:
-                    assert report.rows == report.confirmed == len(given)
+                    assert report.rows == report.publish_report.confirmed == len(given)
                 assert bool(refusal) == is_cut or is_trusted, refusal
                 assert not refusal or is_trusted or "was cut after" in refusal
         stream = broker.rows["s"]

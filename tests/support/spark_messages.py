@@ -10,7 +10,7 @@ from pyspark.sql import types
 from rabbit_chx.publishing import PublishReport
 from spark_connector.columns import MessageColumns
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports import TaskReport
+from spark_connector.reports import FinishedTask
 from spark_connector.writing.messages import MessageIds, Messages, build_messages
 
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -39,7 +39,7 @@ def schema_of(ddl: str) -> types.StructType:
 
 SCHEMA = schema_of("key string, value string")
 #: Of a task that has written 5 rows.
-DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
+DONE = FinishedTask(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
 
 
 def options_of(**options: str) -> WriteOptions:

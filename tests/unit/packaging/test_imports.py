@@ -59,7 +59,7 @@ def loaded_by(code: str) -> set[str]:
         ("from rabbit_chx import Topology; Topology.from_toml(Topology().to_toml()).problems", CLIENTS),
         (PLANS_OF_NO_MOVEMENT, CLIENTS),
         ("import rabbit_chx.ui.app", {"aio_pika", "pyarrow", "pyspark"}),  # of docker/cli
-        ("import spark_connector.writing.stream_task_writer, spark_connector.draining", ABOVE_PUBLISHING),
+        ("import spark_connector.writing.task_writer, spark_connector.draining", ABOVE_PUBLISHING),
         ("import spark_connector.datasource; from rabbit_chx import Publisher", ABOVE_PUBLISHING),
     ],
 )

@@ -14,7 +14,7 @@ from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from spark_connector import publishing
 from spark_connector.publishing import FinishedTasks
-from spark_connector.reports import TaskReport
+from spark_connector.reports import FinishedTask
 
 
 def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +23,8 @@ def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: p
     finished = FinishedTasks.of(spark)
 
     def fail(*_: object) -> None:
-        finished.add(TaskReport(len(aborted), 0))
-        finished.add(TaskReport(7, 0, publish_report=PublishReport(rows=3, confirmed=3)))
+        finished.add(FinishedTask(len(aborted), 0))
+        finished.add(FinishedTask(7, 0, publish_report=PublishReport(rows=3, confirmed=3)))
         raise OSError("Spark has stopped")
 
     aborted: list[list[int]] = []
@@ -44,15 +44,15 @@ def test_a_write_that_fails_has_its_own_tasks_alone_in_its_report(monkeypatch: p
 
 def test_with_spark_connect_it_stays_empty() -> None:
     finished = FinishedTasks(None)
-    finished.add(TaskReport(0, 0))
-    assert finished.reports == ()
+    finished.add(FinishedTask(0, 0))
+    assert finished.tasks == ()
     finished.clear()
 
 
 def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(_plan: object, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    def write(_plan: object, batches: Iterable[pa.RecordBatch]) -> FinishedTask:
         assert [batch.num_rows for batch in batches] == [3]
-        return TaskReport(0, 0, rows=2, publish_report=PublishReport(rows=2, confirmed=2))
+        return FinishedTask(0, 0, rows=2, publish_report=PublishReport(rows=2, confirmed=2))
 
     monkeypatch.setattr(publishing, "run_task", write)
     plan: Any = SimpleNamespace(layout=None, write_id="w")
@@ -60,6 +60,8 @@ def test_a_report_that_lacks_rows_of_spark_is_an_error(monkeypatch: pytest.Monke
     with pytest.raises(RabbitChxError, match="Spark gave 3 rows, and the report has 2") as caught:
         publishing.publish_task(plan, FinishedTasks(None), iter([batch]))
     assert '"rows": 2, "confirmed": 2' in caught.value.__notes__[0]
-    whole = TaskReport(0, 0, rows=3, skipped=1, publish_report=PublishReport(rows=2, confirmed=1, returned=1))
+    whole = FinishedTask(
+        0, 0, rows=3, skipped=1, publish_report=PublishReport(rows=2, confirmed=1, returned=1)
+    )
     monkeypatch.setattr(publishing, "run_task", lambda _, batches: list(batches) and whole)
     assert publishing.publish_task(plan, FinishedTasks(None), iter([batch])) == whole

@@ -11,9 +11,9 @@ from spark_messages import DONE
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from spark_connector.reports import (
+    FinishedTask,
     RowSample,
     StreamCounts,
-    TaskReport,
     WriteReport,
     check_report_path,
     hash_key,
@@ -22,7 +22,7 @@ from spark_connector.reports import (
 
 
 def test_tasks_are_in_the_order_of_their_partitions() -> None:
-    report = WriteReport("x", (TaskReport(2, 0), TaskReport(0, 1, "w"), TaskReport(1, 0)), None)
+    report = WriteReport("x", (FinishedTask(2, 0), FinishedTask(0, 1, "w"), FinishedTask(1, 0)), None)
     assert [task.partition for task in report.tasks] == [0, 1, 2]
     assert report.write_id == "w"
 
@@ -35,7 +35,7 @@ def test_a_write_into_streams_without_rows_has_zero_counts() -> None:
 
 def test_rows_that_a_stream_had_are_not_published_again() -> None:
     counts = StreamCounts({"s-0": 6}, known=6)
-    again = TaskReport(0, 0, rows=6, publish_report=PublishReport(rows=6, confirmed=6), streams=counts)
+    again = FinishedTask(0, 0, rows=6, publish_report=PublishReport(rows=6, confirmed=6), streams=counts)
     report = WriteReport("s", (again,), to_streams=True)
     assert (report.rows, report.confirmed, report.published) == (6, 6, 0)
     shown = json.loads(report.to_json())
@@ -43,7 +43,7 @@ def test_rows_that_a_stream_had_are_not_published_again() -> None:
 
 
 def test_the_text_names_a_super_stream_and_the_partition_of_null_keys() -> None:
-    tasks = tuple(TaskReport(at, 0, streams=StreamCounts()) for at in range(4))
+    tasks = tuple(FinishedTask(at, 0, streams=StreamCounts()) for at in range(4))
     lines = str(WriteReport("s", tasks, to_streams=True, super_stream=True, placed_streams=3)).splitlines()
     assert lines[0].startswith("write unnamed to super stream 's', ")
     assert [line for line in lines if "(null keys)" in line] == [
@@ -65,14 +65,14 @@ DOUBTS = "the counts are those of finished tasks"
         ([], 2, f"no task finished; rows of 2 tasks may be in the queues; {DOUBTS} "),
     ],
 )
-def test_a_failed_write_is_reported(tasks: list[TaskReport], unfinished: int | None, said: str) -> None:
+def test_a_failed_write_is_reported(tasks: list[FinishedTask], unfinished: int | None, said: str) -> None:
     report = WriteReport("x", tuple(tasks), None, failed=True, unfinished=unfinished)
     assert f"FAILED: {said}" in " ".join(str(report).split())
     shown = json.loads(report.to_json())
     assert (shown["failed"], shown["unfinished"], shown["confirmed"]) == (True, unfinished, 5 * len(tasks))
 
 
-EVERYTHING = TaskReport(
+EVERYTHING = FinishedTask(
     3,
     1,
     "w",
@@ -99,7 +99,7 @@ def test_the_text_of_a_report_has_the_counts_and_the_tasks() -> None:
     assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", "rows             9"]
     assert "\nreturned         1\nnacked           2\n" in str(report)
     assert " partition   attempt   rows   seconds   rows/s\n" in str(report)
-    lost = TaskReport(0, 0, samples=(RowSample(0, None, "lost"), RowSample(0, 8, "bad")))
+    lost = FinishedTask(0, 0, samples=(RowSample(0, None, "lost"), RowSample(0, 8, "bad")))
     found = [line.split() for line in str(WriteReport("x", (lost,), None)).splitlines()]
     assert ["0", "lost"] in found
     assert ["0", "8", "bad"] in found

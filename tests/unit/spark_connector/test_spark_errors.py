@@ -15,7 +15,7 @@ from rabbit_chx.publishing import PublishReport
 from spark_connector.executor_functions import parse_task_error, with_report
 from spark_connector.options.common import Brokers
 from spark_connector.writing.preflight import plan_write
-from spark_connector.writing.stream_task_writer import TaskWriter
+from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}

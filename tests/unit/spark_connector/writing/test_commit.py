@@ -20,7 +20,7 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.streams import rows
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.rings import WatchedRing
-from spark_connector.reports import RowSample, StreamCounts, TaskReport
+from spark_connector.reports import FinishedTask, RowSample, StreamCounts
 from spark_connector.writing import stream_layout
 from spark_connector.writing.commit import abort_write, collect_notes, commit_write
 from spark_connector.writing.preflight import WritePlan, add_to_sample, plan_write
@@ -100,32 +100,32 @@ def test_a_stream_without_a_task_must_not_have_rows_of_the_version(monkeypatch: 
 # -- notes
 
 
-def notes(*tasks: TaskReport, **options: str) -> tuple[str, ...]:
+def notes(*tasks: FinishedTask, **options: str) -> tuple[str, ...]:
     return collect_notes(tasks, options_of(**options))
 
 
-def ran(*numbers: int) -> list[TaskReport]:
-    return [TaskReport(at, 0, task_id=number) for at, number in enumerate(numbers)]
+def ran(*numbers: int) -> list[FinishedTask]:
+    return [FinishedTask(at, 0, task_id=number) for at, number in enumerate(numbers)]
 
 
 def test_an_ordinary_write_needs_no_note() -> None:
     """But those of its tasks, each once."""
-    assert notes(TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))) == ("a", "b")
+    assert notes(FinishedTask(0, 0, notes=("a",)), FinishedTask(1, 0, notes=("a", "b"))) == ("a", "b")
     assert notes(*ran(8, 7, 9), ring=RING.to_json(), ordering="per-key") == ()
-    assert notes(TaskReport(0, 0)) == ()
+    assert notes(FinishedTask(0, 0)) == ()
     assert notes(ordering="per-key") == ()
 
 
 def test_skipped_rows_are_noted_each_kind_with_its_reason() -> None:
     lost, bad = RowSample(0, None, "312 NO_ROUTE", "abc"), RowSample(1, 7, "column 'key' is null")
-    returned = TaskReport(
+    returned = FinishedTask(
         0,
         0,
         rows=9,
         publish_report=PublishReport(rows=9, confirmed=4, returned=3, unknown=2),
         samples=(lost,),
     )
-    skipped = TaskReport(1, 0, rows=9, skipped=1, samples=(bad,))
+    skipped = FinishedTask(1, 0, rows=9, skipped=1, samples=(bad,))
     said_of_bad = (
         "badRows is skip, and 1 of 18 rows were not published; row 7 of partition 1: column 'key' is null"
     )
@@ -137,7 +137,7 @@ def test_skipped_rows_are_noted_each_kind_with_its_reason() -> None:
     # Ten returned rows have taken all places of samples, before the row that closes the channel.
     both_in_one = replace(returned, rows=10, skipped=1)
     assert notes(both_in_one, **both)[0] == "badRows is skip, and 1 of 10 rows were not published"
-    stale = TaskReport(1, 0, rows=9, skipped=9, notes=("nothing is written",))
+    stale = FinishedTask(1, 0, rows=9, skipped=9, notes=("nothing is written",))
     once = {
         "superStream": "s",
         "delivery": "exactly-once",
@@ -150,9 +150,9 @@ def test_skipped_rows_are_noted_each_kind_with_its_reason() -> None:
 
 
 def test_tasks_and_stages_that_ran_again_are_noted() -> None:
-    (note,) = notes(TaskReport(0, 1))
+    (note,) = notes(FinishedTask(0, 1))
     assert note.startswith("Spark ran 1 of 1 tasks more than once")
-    (note,) = notes(TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7))  # 5 and 6 failed
+    (note,) = notes(FinishedTask(0, 0, task_id=4), FinishedTask(1, 2, task_id=7))  # 5 and 6 failed
     assert note.startswith("Spark ran 1 of 2 tasks more than once")
     # The numbers between are those of the stage before it, whose files were gone.
     (note,) = notes(*ran(4, 5, 9))
@@ -162,7 +162,7 @@ def test_tasks_and_stages_that_ran_again_are_noted() -> None:
 
 def test_a_broker_that_may_have_restarted_is_noted() -> None:
     reports = PublishReport(reconnects=2, republished=5), PublishReport(reconnects=1)
-    tasks = [TaskReport(at, 0, publish_report=report) for at, report in enumerate(reports)]
+    tasks = [FinishedTask(at, 0, publish_report=report) for at, report in enumerate(reports)]
     for given in ({}, {"ring": RING.to_json()}):
         (note,) = notes(*tasks, **given)
         assert note.startswith("connections were lost and opened again (3): if a broker with Mnesia")
@@ -177,7 +177,7 @@ def test_keys_in_more_than_one_partition_are_noted() -> None:
         tasks = []
         for partition, keys in enumerate(partitions):
             sample = add_to_sample(b"", pa.array(keys, pa.binary()))
-            tasks.append(TaskReport(partition, 0, keys=sample))
+            tasks.append(FinishedTask(partition, 0, keys=sample))
         return notes(*tasks, ordering="per-key")
 
     assert of_keys([b"a"], [b"b", b"c"]) == ()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from spark_connector.writing import stream_task_writer
-from spark_connector.writing.stream_task_writer import sort_rows
+from spark_connector.writing import stream_sink
+from spark_connector.writing.stream_sink import RowSorter
 
 COLUMNS = ("order", "key", "value", "filter")
 
@@ -36,6 +36,13 @@ def tables(seed: int, *, is_ordered: bool) -> list[pa.Table]:
     return made
 
 
+def sort_rows(given: list[pa.Table], columns: Sequence[str], most_bytes: int) -> RowSorter:
+    sorter = RowSorter(columns, most_bytes)
+    for table in given:
+        sorter.add(table)
+    return sorter
+
+
 def rows_of(found: Iterator[pa.Table]) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for table in found for row in table.to_pylist()]
 
@@ -43,7 +50,7 @@ def rows_of(found: Iterator[pa.Table]) -> list[tuple[object, ...]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
-    monkeypatch.setattr(stream_task_writer, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(stream_sink, "_BATCH_BYTES", 500)
     return tmp_path
 
 
@@ -55,15 +62,15 @@ def test_rows_are_in_the_order_of_one_sort(
 ) -> None:
     given = tables(seed, is_ordered=is_ordered)
     expected = sorted(rows_of(iter(given)))
-    assert rows_of(sort_rows(given, COLUMNS, most_bytes)) == expected
+    assert rows_of(sort_rows(given, COLUMNS, most_bytes).sorted_rows()) == expected
     assert [*folder.iterdir()] == []
 
 
 def test_files_are_in_the_folder_of_spark_and_are_removed_after_an_error(folder: Path) -> None:
     rows = pa.table({"key": [b"b", b"a"] * 100})
-    found = sort_rows([rows] * 3, ["key"], 0)
-    assert next(found)["key"][0].as_py() == b"a"
+    sorter = sort_rows([rows] * 3, ["key"], 0)
+    assert next(sorter.sorted_rows())["key"][0].as_py() == b"a"
     (made,) = folder.iterdir()
     assert len([*made.iterdir()]) == 3
-    found.close()  # type: ignore[attr-defined]  # a generator
+    sorter.close()
     assert [*folder.iterdir()] == []

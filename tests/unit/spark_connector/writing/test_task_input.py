@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pyarrow as pa
 import pytest
@@ -18,10 +19,12 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from spark_messages import SCHEMA
 
 from rabbit_chx.errors import InputError, RabbitChxError
-from spark_connector.reports import TaskReport
-from spark_connector.writing import tasks
+from spark_connector.reports import FinishedTask
+from spark_connector.writing import task_writer, tasks
 from spark_connector.writing.preflight import WritePlan
-from spark_connector.writing.tasks import Task, TaskCounter, find_input, whole, without_marks
+from spark_connector.writing.stream_sink import StreamSink
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.tasks import Task, find_input, whole, without_marks
 
 SIGNAL = struct.pack("!i", SpecialLengths.END_OF_STREAM)
 BATCH = pa.record_batch([pa.array(["a", "b", "c"]), pa.array([1, None, 3])], names=["key", "number"])
@@ -139,23 +142,23 @@ def test_the_input_is_found_in_a_worker_and_nowhere_else(receive: Receive) -> No
 def test_a_spark_that_shows_no_end_writes_at_least_once_with_a_note(
     monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
-    monkeypatch.setattr(tasks, "TaskContext", SimpleNamespace(get=object))  # a task of Spark
+    monkeypatch.setattr(task_writer, "TaskContext", SimpleNamespace(get=object))  # a task of Spark
     once = {"appId": "load", "version": "1"} if delivery == "exactly-once" else {}
     options = {"url": "amqp://h", "superStream": "s", "delivery": delivery, **once}
-    counter = TaskCounter(WritePlan.parse(options, SCHEMA), Task(partition=1))
-    given: list[pa.RecordBatch] = []
-
-    def publish(batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        given.extend(batches)
-        return TaskReport(1, 0)
-
+    plan = WritePlan.parse(options, SCHEMA)
+    sink = create_autospec(StreamSink, instance=True)
+    sink.most_row_bytes = None
+    sink.finish.return_value = FinishedTask(1, 0)
+    monkeypatch.setattr(task_writer, "make_sink", lambda *_: sink)
+    batch = pa.record_batch([pa.array(["a"]), pa.array(["b"])], names=["key", "value"])
+    writer = TaskWriter(plan, Task(partition=1, speculation=False))
     if once:
         with pytest.raises(InputError, match="partition 1: delivery is exactly-once, and this PySpark"):
-            counter.run(publish, [BATCH], repeats_matter=False)
+            writer.publish_partition([batch])
+        assert not sink.send.called
     else:
-        counter.run(publish, [BATCH], repeats_matter=False)
-        assert "does not show whether" in counter.notes[0]
-    assert given == ([] if once else [BATCH])
+        assert "does not show whether" in writer.publish_partition([batch]).notes[0]
+        sink.send.assert_called_once()
 
 
 # -- marks

@@ -6,7 +6,7 @@ import io
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -16,11 +16,11 @@ from spark_messages import options_of, schema_of
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError, RowError
 from rabbit_chx.publishing import Limits, PublishReport, Retries, Returned
 from rabbit_chx.routing import HashRing
-from spark_connector.reports import RowSample, TaskReport, hash_key
-from spark_connector.writing import stream_task_writer, tasks
+from spark_connector.reports import FinishedTask, RowSample, hash_key
+from spark_connector.writing import task_writer
 from spark_connector.writing.commit import collect_notes
 from spark_connector.writing.preflight import WritePlan
-from spark_connector.writing.stream_task_writer import TaskWriter
+from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
 
 Columns: TypeAlias = dict[str, list[str | None]]
@@ -43,12 +43,6 @@ class Scripted:
         type(self).sent, type(self).ids = [], []
         self.keys: list[bytes] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        pass
-
     @property
     def report(self) -> PublishReport:
         """Of the messages so far."""
@@ -67,15 +61,22 @@ class Scripted:
 
     def flush(self) -> PublishReport:
         """The last answer."""
+        if self.report.returned and self.given["on_unroutable"] == "raise":
+            raise PublishError("unroutable", self.report)
         return self.report
+
+    def close(self) -> None:
+        """It has no connection."""
 
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_task_writer, "Publisher", Scripted)
+    monkeypatch.setattr(task_writer, "Publisher", Scripted)
 
 
-def write(*batches: Columns, task: Task | None = None, streaming: bool = False, **options: Any) -> TaskReport:
+def write(
+    *batches: Columns, task: Task | None = None, streaming: bool = False, **options: Any
+) -> FinishedTask:
     schema = schema_of(", ".join(f"{name} string" for name in batches[0]))
     text = pa.schema(dict.fromkeys(batches[0], pa.string()))
     made = [pa.RecordBatch.from_pydict(batch, text) for batch in batches]
@@ -86,9 +87,10 @@ def write(*batches: Columns, task: Task | None = None, streaming: bool = False, 
 def test_the_report_has_every_count_at_its_place() -> None:
     report = write(ROW, LOST, NULL, badRows="skip", onUnroutable="skip")
     assert (report.rows, report.skipped, report.published) == (3, 1, 2)
-    assert (report.confirmed, report.returned, report.nacked) == (1, 1, 0)
-    assert (report.republished, report.reconnects, report.bytes_sent) == (1, 2, 3)
-    assert (report.seconds, report.blocked_seconds) == (4.0, 0.5)
+    counts = report.publish_report
+    assert (counts.confirmed, counts.returned, counts.nacked) == (1, 1, 0)
+    assert (counts.republished, counts.reconnects, counts.bytes_sent) == (1, 2, 3)
+    assert (counts.seconds, counts.blocked_seconds) == (4.0, 0.5)
     assert (report.write_id, report.batch_id) == ("w", None)
     assert write(ROW, streaming=True).batch_id == 7
     assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_key(b"nowhere"))
@@ -137,7 +139,7 @@ def test_a_row_that_closes_the_channel_is_a_bad_row(monkeypatch: pytest.MonkeyPa
     fail_with(monkeypatch, "row 3", rows=5, samples=(CLOSED,), **ONE_OF_FIVE)
     report = write(NULL, FIVE, badRows="skip")  # that of null is skipped before it is sent
     assert (report.rows, report.skipped, report.published) == (6, 2, 4)
-    assert (report.confirmed, report.nacked) == (4, 0)
+    assert (report.publish_report.confirmed, report.publish_report.nacked) == (4, 0)
     sample = report.samples[-1]
     assert (sample.reason, sample.key_hash) == (f"406 {CLOSED.text}", hash_key(b"bad"))
     (note,) = collect_notes([report], options_of(badRows="skip"))
@@ -166,8 +168,9 @@ def test_a_row_that_closes_the_channel_is_not_predicted(
 def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_skipped() -> None:
     report = write(LOST, ROW, ROW, onUnroutable="skip")
     assert Scripted.sent == [b"3", b"1", b"1"]
-    assert (report.published, report.confirmed) == (3, 2)
-    write(LOST, ROW, ROW)  # the real one raises in its flush
+    assert (report.published, report.publish_report.confirmed) == (3, 2)
+    with pytest.raises(PublishError, match="unroutable"):
+        write(LOST, ROW, ROW)
     assert Scripted.sent == [b"3"]
 
 
@@ -267,7 +270,7 @@ def test_a_task_whose_input_was_cut_reports_nothing_as_written(
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     task = Task(partition=3, number=4, write_id="w", speculation=False)
     with monkeypatch.context() as cut:
-        cut.setattr(tasks, "find_input", lambda: io.BufferedReader(io.BytesIO()))
+        cut.setattr(task_writer, "find_input", lambda: io.BufferedReader(io.BytesIO()))
         with pytest.raises(RabbitChxError, match=r"partition 3: .* was cut after 2 rows"):
             write(ROW, OTHER, task=task)
     (note,) = write(ROW, task=replace(task, number=9)).notes
@@ -289,7 +292,7 @@ def test_bad_rows_alone_open_no_connection() -> None:
 def test_a_long_task_logs_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(NULL, ROW, ROW, badRows="skip")
         Scripted.given["progress"](PublishReport(rows=2))
@@ -305,6 +308,6 @@ def test_a_long_task_says_on_stderr_how_far_it_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     write(ROW)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(tasks, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
     write(ROW)
     assert ", done: 1 of 1 rows confirmed" in capsys.readouterr().err

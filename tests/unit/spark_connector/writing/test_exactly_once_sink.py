@@ -16,12 +16,13 @@ from stream_publishers import FRAME_MAX, Broker, running_broker
 from rabbit_chx.errors import InputError, MismatchError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.rows import ROW_BITS
-from spark_connector.reports import StreamCounts, TaskReport
-from spark_connector.writing import commit, stream_layout, stream_task_writer, tasks
+from spark_connector.reports import FinishedTask, StreamCounts
+from spark_connector.writing import commit, stream_layout, stream_sink, task_writer
 from spark_connector.writing.commit import commit_write
 from spark_connector.writing.preflight import WritePlan
 from spark_connector.writing.stream_layout import StreamLayout
-from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.stream_sink import ExactlyOnceSink, version_of
+from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.tasks import Task
 
 PLACING = SuperStream(["s0", "s1"])
@@ -37,7 +38,7 @@ KEYS, VALUES = OF_S1[:ROWS], [f"value {row}" for row in range(ROWS)]
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     with running_broker() as broker:
         broker.rows |= {stream: RowLog() for stream in PLACING.partitions}
-        monkeypatch.setattr(stream_task_writer, "_PIECE_ROWS", 10)
+        monkeypatch.setattr(stream_sink, "_PIECE_ROWS", 10)
         yield broker
 
 
@@ -54,18 +55,18 @@ def run(
     values: Any = VALUES,
     partition: int = 1,
     **options: str,
-) -> TaskReport:
+) -> FinishedTask:
     """Write rows in batches of 5, as a task does."""
     table = pa.table([pa.array(column[:rows], pa.string()) for column in (keys, values)], ["key", "value"])
     batches = table.to_batches(max_chunksize=5)
-    return StreamTaskWriter(plan_of(version, **options), Task(partition=partition)).publish_partition(batches)
+    return TaskWriter(plan_of(version, **options), Task(partition=partition)).publish_partition(batches)
 
 
 def ids(version: int = 1, rows: int = ROWS) -> list[int]:
     return [(version << ROW_BITS) + row for row in range(1, rows + 1)]
 
 
-def counts(report: TaskReport) -> StreamCounts:
+def counts(report: FinishedTask) -> StreamCounts:
     assert report.streams is not None
     return report.streams
 
@@ -83,7 +84,7 @@ def test_a_version_that_is_half_written_is_completed(broker: Broker, on_stale: s
     assert 20 < stored < ROWS
     broker.fault = lambda _connection: None
     report = run(onStaleVersion=on_stale)
-    assert (report.skipped, report.confirmed, report.notes) == (0, ROWS, ())
+    assert (report.skipped, report.publish_report.confirmed, report.notes) == (0, ROWS, ())
     assert counts(report).known == stored
     assert broker.rows["s1"].ids == ids()
 
@@ -91,7 +92,7 @@ def test_a_version_that_is_half_written_is_completed(broker: Broker, on_stale: s
 def test_an_older_version_is_skipped_or_refused_and_a_later_one_is_stored(broker: Broker) -> None:
     run(2)
     report = run(1, onStaleVersion="skip")
-    assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
+    assert (report.rows, report.skipped, report.publish_report.confirmed) == (ROWS, ROWS, 0)
     assert report.notes == (
         "stream 's1' has rows of version 2 already: this run writes nothing of version 1, and what an earlier run of it has stored stays",
     )
@@ -133,39 +134,36 @@ def test_a_partition_without_a_stream_may_have_no_rows(broker: Broker) -> None:
         "write the placed rows with another version",
     ):
         run(partition=2)
-    assert run(partition=2, rows=0).confirmed == 0
+    assert run(partition=2, rows=0).publish_report.confirmed == 0
     assert not any(stream.log for stream in broker.rows.values())
 
 
 def test_a_row_that_no_frame_carries_is_bad(broker: Broker) -> None:
     """The check before a row is sent has the bound of the publisher."""
-    counter = StreamTaskWriter(plan_of(), Task(partition=1))
-    assert counter.publish_partition([]).rows == 0
-    most = (counter._counter.most_row_bytes or 0) - len(KEYS[1])
-    most += FRAME_MAX - counter._layout.frame_max
     plan = plan_of(badRows="skip")
     assert plan.layout is not None
     plan = replace(plan, layout=replace(plan.layout, frame_max=FRAME_MAX))
+    most = ExactlyOnceSink(plan, Task(partition=1), print).most_row_bytes - len(KEYS[1])
     keys, values = KEYS[:3], ["a", "b" * most, "c"]
     for length, skipped in (most, 0), (most + 1, 1):
         values[1] = "b" * length
         batch = pa.RecordBatch.from_pydict({"key": keys, "value": values})
         plan = replace(plan, options=replace(plan.options, version=1 + skipped))
-        report = StreamTaskWriter(plan, Task(partition=1)).publish_partition([batch])
-        assert (report.skipped, report.confirmed) == (skipped, 3 - skipped)
+        report = TaskWriter(plan, Task(partition=1)).publish_partition([batch])
+        assert (report.skipped, report.publish_report.confirmed) == (skipped, 3 - skipped)
     assert "stream.frame_max" in report.samples[0].reason
     plan = replace(plan, options=replace(plan.options, skip_bad_rows=False, version=3))
     before = len(broker.rows["s1"].log)
     with pytest.raises(
         RowError, match=r"row 1: key, value .* at most .* fit into a frame .* stream\.frame_max"
     ):
-        StreamTaskWriter(plan, Task(partition=1)).publish_partition([batch])
+        TaskWriter(plan, Task(partition=1)).publish_partition([batch])
     assert len(broker.rows["s1"].log) == before
 
 
 def test_a_version_has_fewer_rows_than_ids(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next id would be that of row 0 of the next version."""
-    for module in (stream_task_writer, stream_layout):
+    for module in (stream_sink, stream_layout):
         monkeypatch.setattr(module, "ROW_BITS", 5)
     run(rows=31)
     with pytest.raises(InputError, match=r"'s1' gets 2\^5 rows or more: write them in several versions"):
@@ -223,7 +221,7 @@ def test_the_tail_is_the_last_row(broker: Broker) -> None:
     with pytest.raises(
         PublishError, match=r"differ from the earlier run.* of this micro-batch, set another appId"
     ):
-        StreamTaskWriter(replace(plan_of(), streaming=True), Task(partition=1)).publish_partition([batch])
+        TaskWriter(replace(plan_of(), streaming=True), Task(partition=1)).publish_partition([batch])
 
 
 def test_a_write_with_a_changed_row_fails(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
@@ -246,10 +244,10 @@ def test_the_first_micro_batch_has_the_version_1() -> None:
     """Another number would make a query that goes on with the next release drop or repeat a batch."""
     plan = plan_of()
     plan = replace(plan, options=replace(plan.options, version=None))
-    assert StreamTaskWriter(plan, Task(write_id="query", batch_id=0))._version() == 1
-    assert StreamTaskWriter(plan, Task(batch_id=6))._version() == 7
+    assert version_of(plan.options, Task(write_id="query", batch_id=0)) == 1
+    assert version_of(plan.options, Task(batch_id=6)) == 7
     with pytest.raises(InputError, match="does not report the number of the micro-batch"):
-        StreamTaskWriter(plan, Task(write_id="query"))._version()
+        version_of(plan.options, Task(write_id="query"))
 
 
 # -- sub-entries
@@ -266,7 +264,7 @@ def whole_frames(broker: Broker) -> Broker:
 def test_sub_entries_are_those_of_the_rows_whatever_the_batches_are(
     whole_frames: Broker, monkeypatch: pytest.MonkeyPatch, piece_rows: int
 ) -> None:
-    monkeypatch.setattr(stream_task_writer, "_PIECE_ROWS", piece_rows)
+    monkeypatch.setattr(stream_sink, "_PIECE_ROWS", piece_rows)
     for version in 1, 2:
         run(version, subEntryRows="7", compression="zstd")
         sent = [row_id for _, row_id in whole_frames.writers[-1].sent]
@@ -343,11 +341,11 @@ def test_a_cut_input_stores_only_what_does_not_depend_on_its_end(
     whole_frames: Broker, monkeypatch: pytest.MonkeyPatch, entries: str, *, streaming: bool
 ) -> None:
     """Single rows are those of the same prefix. A micro-batch is sorted here, so nothing of it is stored."""
-    monkeypatch.setattr(tasks, "find_input", lambda: io.BufferedReader(io.BytesIO()))
+    monkeypatch.setattr(task_writer, "find_input", lambda: io.BufferedReader(io.BytesIO()))
     plan = replace(plan_of(subEntryRows=entries), streaming=streaming)
     batches = pa.table({"key": KEYS, "value": VALUES}).to_batches(max_chunksize=5)
     with pytest.raises(RabbitChxError, match="partition 1: the input of this task was cut after 25 rows"):
-        StreamTaskWriter(plan, Task(partition=1)).publish_partition(batches[:5])
+        TaskWriter(plan, Task(partition=1)).publish_partition(batches[:5])
     stored = len(whole_frames.rows["s1"].log)
     assert stored == (
         0 if streaming else 14 if entries else 10
@@ -363,11 +361,11 @@ def test_of_two_jobs_that_write_a_version_at_the_same_time_one_is_refused(
 
     def check_and_wait(*arguments: Any, **named: Any) -> int:
         form = check(*arguments, **named)
-        monkeypatch.setattr(stream_task_writer, "check_form", check)
+        monkeypatch.setattr(stream_sink, "check_form", check)
         run(subEntryRows=theirs)
         return form
 
-    monkeypatch.setattr(stream_task_writer, "check_form", check_and_wait)
+    monkeypatch.setattr(stream_sink, "check_form", check_and_wait)
     with pytest.raises(InputError, match=r"another job writes this version of .* in other sub-entries"):
         run(subEntryRows=ours)
     assert whole_frames.rows["s1"].ids == ids()
@@ -383,7 +381,7 @@ def test_of_two_jobs_that_begin_a_version_in_the_same_moment_one_fails(
         stream_layout.store_form(connection, stream, name, form)
         connection.store_offset(name + stream_layout._FORM_NAME, stream, form + 7)
 
-    monkeypatch.setattr(stream_task_writer, "store_form", store_both)
+    monkeypatch.setattr(stream_sink, "store_form", store_both)
     with pytest.raises(MismatchError, match=r"version 1 of .* subEntryRows 14 .*subEntryRows is now 7"):
         run(subEntryRows="7")
 
@@ -393,4 +391,4 @@ def test_what_is_advised_instead_of_sub_entries_is_possible(broker: Broker) -> N
     broker.frame_max = 1 << 16
     with pytest.raises(InputError, match="or leave sub_entry_rows out"):
         run(subEntryRows="7")
-    assert run().confirmed == ROWS
+    assert run().publish_report.confirmed == ROWS
