@@ -479,8 +479,12 @@ def _record_after(
         return None
     if not change.steps:
         return make_record(name, change.ring_after, found.bound)
+    known = [*found.bound]
+    if planned is not None:
+        known += planned.record.members
     wanted = plan.wanted.exchange(name)
-    known = [*found.bound, *(planned.record.members if planned else ()), *((wanted and wanted.ring) or ())]
+    if wanted is not None and wanted.ring is not None:
+        known += wanted.ring
     members = {member.binding: member for member in known}
     bindings = change.ring_after.bindings or ()
     made = [members.get(binding, RingMember(*binding)) for binding in bindings]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, starmap
+from itertools import chain
 from typing import NamedTuple
 
 from rabbit_chx.analysis.simulation import appended_shares
@@ -194,6 +194,21 @@ def _plan_kept(
     is_hidden = name in compared.live.sources_left_out
     if is_listed and live.is_unknown and not (is_unordered or is_hidden):
         return _plan_reset(live, wanted, compared)
+    is_free = ring.order.is_certain and not (has_replaced or is_unordered)
+    return _plan_by_order(live, wanted, compared, bindings, is_free=is_free)
+
+
+def _plan_by_order(
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    compared: Comparison,
+    bindings: Sequence[PlannedChange],
+    *,
+    is_free: bool,
+) -> RingSteps:
+    """Return the steps that are right for the order of the live ring; `is_free`: another order may be proposed."""
+    name = live.exchange
+    ring = live.ring
     destinations = [member.destination for member in wanted]
     slots = view_slots(
         name,
@@ -207,18 +222,19 @@ def _plan_kept(
     counter = MovementCounter(ring.buckets, slots.owners)
     counter.set_owners(owners)
     try:
-        found = find_best_steps(live, wanted, replaced, counter)
+        found = find_best_steps(live, wanted, compared.replaced_refs, counter)
     except InputError as error:
         return RingSteps(ring, ring, fault=str(error))
     if found is None:
         return RingSteps(ring, make_ring(wanted, ring.release), needs_new_exchange=True)
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
-    has_only_slots = bool(owners) and any(
-        owners.keys() >= {*side} for side in (ring.destinations, destinations)
-    )
-    is_bound_once = 0 < len({*destinations}) == len(wanted)
-    is_movable = ring.order.is_certain and not (has_replaced or has_only_slots or is_unordered)
-    return replace(found, reorderable=wanted if is_bound_once and is_movable else ())
+    had_only_slots = owners.keys() >= {*ring.destinations}
+    has_only_slots = owners.keys() >= {*destinations}
+    is_ordered_by_number = bool(owners) and (had_only_slots or has_only_slots)
+    is_bound_once = len({*destinations}) == len(wanted)
+    if is_free and is_bound_once and not is_ordered_by_number:
+        return replace(found, reorderable=wanted)
+    return found
 
 
 def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
@@ -243,8 +259,8 @@ def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Compar
 def _plan_replaced(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
     """Return the steps of a ring whose exchange is deleted and declared again."""
     steps = replace(_plan_new(live, wanted), early=unbind_all(live))
-    may_have_keys = bool(live.bound) or live.exchange in compared.redeclared
-    return _give_up_order(steps) if live.is_unknown and may_have_keys else steps
+    may_have_buckets = bool(live.bound) or live.exchange in compared.redeclared  # which no list shows
+    return _give_up_order(steps) if live.is_unknown and may_have_buckets else steps
 
 
 def _give_up_order(steps: RingSteps) -> RingSteps:
@@ -316,26 +332,49 @@ def count_shares(
         if order_partitions(moments[-1])[0]:
             counted[exchange.name] = _count_modulo(exchange, moments, compared)
     plans = {}
-    for name, (before, after, movement, slots) in counted.items():
+    for name, key_map in counted.items():
         ring = rings.get(name)
-        limit = _find_limit(name, compared, before)
-        proposals: tuple[RingProposal, ...] = ()
         if repeated is not None and name in repeated.movements:
-            pairs, unknown, transient = repeated.movements[name]
-            has_flows = movement.has_flows and slots is None
-            movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)  # noqa: PLW2901
-            if ring is not None and name in repeated.rings:
-                planned = repeated.rings[name]
-                before = planned.before  # noqa: PLW2901
-                ring = replace(
-                    ring, before=before, change=planned.change, gives_up_order=planned.gives_up_order
-                )
-        elif ring is None:
-            proposals = tuple(_propose_for_modulus(before, after, movement))
-        elif propose or movement.exceeds(limit, before):
-            proposals = _propose_for_ring(name, ring, compared, movement, slots)
-        plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+            plans[name] = _plan_repeated(name, key_map, ring, compared, repeated)
+        else:
+            plans[name] = _plan_key_map(name, key_map, ring, compared, propose=propose)
     return plans
+
+
+def _plan_key_map(
+    name: str, counted: _Counted, ring: RingSteps | None, compared: Comparison, *, propose: bool
+) -> KeyMapPlan:
+    """Return the plan of a key map, with proposals if it exceeds its limit; `propose`: always."""
+    before, after, movement, slots = counted
+    limit = _find_limit(name, compared, before)
+    proposals: tuple[RingProposal, ...] = ()
+    if ring is None:
+        proposals = tuple(_propose_for_modulus(before, after, movement))
+    elif propose or movement.exceeds(limit, before):
+        proposals = _propose_for_ring(name, ring, compared, movement, slots)
+    return KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+
+
+def _plan_repeated(
+    name: str, counted: _Counted, ring: RingSteps | None, compared: Comparison, repeated: PendingApply
+) -> KeyMapPlan:
+    """Return the plan of a key map as the apply that is repeated began it: with the keys that move from before its first run."""
+    before, after, movement, slots = counted
+    limit = _find_limit(name, compared, before)
+    pairs, unknown, transient = repeated.movements[name]
+    moments = tuple(Moment(moved, lost) for moved, lost in pairs)
+    has_flows = movement.has_flows and slots is None
+    first_movement = Movement(moments, unknown, transient, has_flows)
+    planned = repeated.rings.get(name)
+    if ring is None or planned is None:
+        return KeyMapPlan(name, before, after, first_movement, ring, limit, slots)
+    first_ring = replace(
+        ring,
+        before=planned.before,
+        change=planned.change,
+        gives_up_order=planned.gives_up_order,
+    )
+    return KeyMapPlan(name, planned.before, after, first_movement, first_ring, limit, slots)
 
 
 def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
@@ -523,22 +562,28 @@ def _count_moduli(
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
     """
-    before, after = (
-        {exchange.name: exchange for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
-        for side in (compared.live, compared.wanted)
-    )
-    removed = {exchange.name for exchange in compared.wanted.exchanges} | {
-        named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)
-    }
+    before = {one.name: one for one in compared.live.exchanges if one.type == MODULUS_EXCHANGE}
+    after = {one.name: one for one in compared.wanted.exchanges if one.type == MODULUS_EXCHANGE}
+    planned = {exchange.name for exchange in compared.wanted.exchanges}
+    planned |= {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     moduli = {}
     for name, exchange in sorted((before | after).items()):
         moments = list(_list_moments(name, compared.live, changes))
-        if name in after or len(moments) > 1:
-            is_hashing = name in before, name in after or name not in removed
-            counted = _count_modulo(exchange, moments, compared, is_hashing=is_hashing)
-            if name in rings:
-                counted = _join(*((rings[name], counted) if name in after else (counted, rings[name])))
+        if name not in after and len(moments) == 1:
+            continue
+        counted = _count_modulo(
+            exchange,
+            moments,
+            compared,
+            was_hashing=name in before,
+            is_hashing=name in after or name not in planned,
+        )
+        if name not in rings:
             moduli[name] = counted
+        elif name in after:
+            moduli[name] = _join(rings[name], counted)
+        else:
+            moduli[name] = _join(counted, rings[name])
     return moduli
 
 
@@ -583,49 +628,80 @@ def _count_modulo(
     moments: Sequence[Sequence[BindingDefinition]],
     compared: Comparison,
     *,
-    is_hashing: tuple[bool, bool] = (True, True),
+    was_hashing: bool = True,
+    is_hashing: bool = True,
 ) -> _Counted:
     """Return the change of an ``x-modulus-hash`` exchange or a super stream.
 
-    `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
+    `moments` are its bindings before the changes, and after each. `was_hashing` and `is_hashing`: whether it has the type before, and
+    afterwards.
     """
     name = exchange.name
-    live = compared.live
     release = compared.release if exchange.type == MODULUS_EXCHANGE else None
-    states = [_number(bindings, release) for bindings in moments]
-    sides = moments[0] if is_hashing[0] else (), moments[-1]
-    states[0] = states[0] if is_hashing[0] else ()
-    before = states[0]
-    after = states[-1]
-    origin: Provenance | None = "read" if live.release or release is None else "replayed"
-    is_hidden = name in live.sources_left_out
-    unknown = ""
-    if is_hidden:
-        origin = None
-        unknown = f"{name} has bindings to queues with names of the broker, which are not read"
-    elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
-        is_hidden = True
-        unknown = _UNNUMBERED
-    elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
-        unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
-    grounds: tuple[Provenance | None, Provenance | None] = (
-        origin,
-        "replayed" if origin == "read" else origin,
-    )
-    pairs = zip(sides, grounds, strict=True)
-    maps = [found for side, order in pairs if (found := modulo_map_of(exchange, side, release, order))]
+    bound_before = moments[0] if was_hashing else ()
+    states = [_number(bindings, release) for bindings in (bound_before, *moments[1:])]
+    origin = _find_origin(exchange, compared)
+    before = _map_of(exchange, bound_before, release, origin)
+    after = _map_of(exchange, moments[-1], release, "replayed" if origin == "read" else origin)
+    unknown = _why_share_is_unknown(exchange, moments, states, compared)
     if len(states) == 1:
-        return _Counted(maps[0], maps[1], Movement(unknown=unknown))
-    moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
-    if not is_hashing[1] and before and after:
-        moved[-1] = 1.0  # the type is another one afterwards
-    losses = [float(bool(before) and not state) for state in states]
-    transients = [0.0]
-    is_remade = release is not None and bool(after) and not all(states)
-    if is_remade and may_have_publishers(name, maps[1].destinations, live):
+        return _Counted(before, after, Movement(unknown=unknown))
+
+    may_all_move = origin is None or (release is None and bool(unknown))
+
+    def share_between(state: Sequence[Destination], other: Sequence[Destination]) -> float:
+        return 1.0 if may_all_move else share_moved(state, other, release)
+
+    first = states[0]
+    last = states[-1]
+    moved = [0.0, *(share_between(first, state) for state in states[1:])]
+    if first and last and not is_hashing:
+        moved[-1] = 1.0
+    lost = [float(bool(first) and not state) for state in states]
+    transient = 0.0
+    is_remade = release is not None and bool(last) and not all(states)
+    if is_remade and may_have_publishers(name, after.destinations, compared.live):
         between = [state for state in states[1:-1] if state]
-        transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
-    return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
+        transient = max((share_between(state, last) for state in between), default=0.0)
+    movement = Movement(tuple(map(Moment, moved, lost)), unknown, transient)
+    return _Counted(before, after, movement)
+
+
+def _find_origin(exchange: ExchangeDefinition, compared: Comparison) -> Provenance | None:
+    """Return how the live bindings of an ``x-modulus-hash`` exchange or a super stream are known; None if not all are."""
+    if exchange.name in compared.live.sources_left_out:
+        return None
+    is_of_file = exchange.type == MODULUS_EXCHANGE and not compared.live.release
+    return "replayed" if is_of_file else "read"
+
+
+def _map_of(
+    exchange: ExchangeDefinition,
+    bindings: Sequence[BindingDefinition],
+    release: Release | None,
+    origin: Provenance | None,
+) -> KeyMap:
+    found = modulo_map_of(exchange, bindings, release, origin)
+    assert found is not None  # the exchange is an x-modulus-hash exchange or a super stream
+    return found
+
+
+def _why_share_is_unknown(
+    exchange: ExchangeDefinition,
+    moments: Sequence[Sequence[BindingDefinition]],
+    states: Sequence[Sequence[Destination]],
+    compared: Comparison,
+) -> str:
+    """Return why the bindings of an ``x-modulus-hash`` exchange or a super stream do not determine which keys move; empty if they do."""
+    if exchange.name in compared.live.sources_left_out:
+        return f"{exchange.name} has bindings to queues with names of the broker, which are not read"
+    if exchange.type != MODULUS_EXCHANGE:
+        is_numbered = all(order_partitions(bindings)[1] for bindings in moments)
+        return "" if is_numbered else _UNNUMBERED
+    release = compared.release
+    if release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
+        return f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
+    return ""
 
 
 def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:

@@ -529,11 +529,11 @@ def find_best_steps(
     """
     start = live.with_bound
     target = make_ring(wanted, live.ring.release)
-    orders = {
-        (early, late): applied
-        for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
-        if (applied := apply_steps(start, (*early, *late)))[0].buckets == target.buckets
-    }
+    orders = {}
+    for early, late in dict.fromkeys(_list_orders(live, wanted, replaced)):
+        applied = apply_steps(start, (*early, *late))
+        if applied[0].buckets == target.buckets:
+            orders[early, late] = applied
     counter.prepare([count for _, _, counts in orders.values() for count in counts])
     candidates = []
     for (early, late), (ring, lengths, _) in orders.items():
@@ -543,11 +543,14 @@ def find_best_steps(
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(counter.count(numbers))
         after = ring if moments else live.ring
-        moved = Movement(tuple(moments))
-        candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
-    peaks = ((steps.movement.peak, steps) for steps in candidates)
-    best = min(peaks, key=lambda pair: (pair[0].lost, pair[0].moved), default=None)
-    return None if best is None else best[1]
+        movement = Movement(tuple(moments))
+        candidates.append(RingSteps(live.ring, after, early, late, movement, "by-order", counter=counter))
+    return min(candidates, key=_rank_disturbance, default=None)
+
+
+def _rank_disturbance(steps: RingSteps) -> tuple[float, float]:
+    peak = steps.movement.peak
+    return peak.lost, peak.moved
 
 
 def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> tuple[HashRing, list[int], list[int]]:
@@ -706,16 +709,15 @@ def repeat_steps(
     if pending is None or planned is None:
         return None
     named = {destination for _, (destination, _) in planned.steps}
-    bound, kept = (
-        Counter(member for member in members if member.destination not in named)
-        for members in (live.bound, planned.record.members)
-    )
-    # Of one member that stays, or of none, no restart changes the order.
-    staying = tuple(kept.elements())
-    of_kept = replace(planned.record, members=staying)
-    is_kept = len(kept) < 2 or not why_void(of_kept, staying, release, evidence.mark)
-    if bound != kept or not is_kept:
+    staying = Counter(member for member in planned.record.members if member.destination not in named)
+    bound = Counter(member for member in live.bound if member.destination not in named)
+    if bound != staying:
         return None
+    if len(staying) > 1:  # of one member, or of none, no restart changes the order
+        members = tuple(staying.elements())
+        of_staying = replace(planned.record, members=members)
+        if why_void(of_staying, members, release, evidence.mark):
+            return None
     after = make_ring(wanted, release)
     if f"replace exchange {live.exchange}" in pending.changes:  # nothing shows whether that is done
         return RingSteps(live.ring, after, needs_new_exchange=True)
@@ -756,7 +758,9 @@ def _list_steps(
     ]
     early = steps[: planned.early]
     late = steps[planned.early :]
-    return (*(foreign if early else ()), *early), (*(() if early else foreign), *late)
+    if early:
+        return (*foreign, *early), tuple(late)
+    return (), (*foreign, *late)
 
 
 def covers(pending: PendingApply, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingSteps]) -> bool:
@@ -770,13 +774,15 @@ def covers(pending: PendingApply, changes: tuple[PlannedChange, ...], rings: Map
         if ring.is_repeated or f"replace exchange {name}" in pending.changes
     }
     planned = Counter(pending.changes)
-    texts = [str(change) for change in changes if not (change.ring and change.binding.source in repeated)]
-    replacements = (text.replace("create ", "replace ", 1) for text in texts)
-    left = (
-        text if text in planned or replacement not in planned else replacement
-        for text, replacement in zip(texts, replacements, strict=True)
-    )
-    return not Counter(left) - planned
+    left: Counter[str] = Counter()
+    for change in changes:
+        if change.ring and change.binding.source in repeated:
+            continue
+        text = str(change)
+        replacement = text.replace("create ", "replace ", 1)
+        is_half_done = text not in planned and replacement in planned
+        left[replacement if is_half_done else text] += 1
+    return left <= planned
 
 
 def what_is_given_up(compared: Comparison) -> str:
