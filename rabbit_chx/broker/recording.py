@@ -37,7 +37,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.planning.plan_value import Plan
-from rabbit_chx.planning.ring_plan import MADE, digest_of
+from rabbit_chx.planning.ring_plan import digest_of
 from rabbit_chx.records.live_rings import (
     PendingApply,
     PlannedSteps,
@@ -358,7 +358,7 @@ class RingKeeper:
         """Store the record of a ring after the plan; return whether it has one."""
         change = self._plan.rings[name]
         planned = self._planned(name)
-        if change.way == "deleted" or change.ring_after is None:
+        if change.change == "delete" or change.ring_after is None:
             self._store.delete([name])
             return False
         record = _record_after(self._plan, self._live, planned, name) if self._records else None
@@ -415,8 +415,9 @@ def _steps_of(name: str, changes: Iterable[PlannedChange]) -> Iterator[PlannedCh
 
 def _list_changing(plan: Plan) -> list[str]:
     """Return the exchanges whose rings a plan changes, also those that it makes without members."""
-    rings = ((name, change) for name, change in plan.rings.items() if change.is_ring)
-    return [name for name, change in rings if change.steps or change.way in MADE]
+    return [
+        name for name, ring in plan.rings.items() if ring.is_ring and (ring.steps or ring.change == "remake")
+    ]
 
 
 def _pending_of(plan: Plan, live: LiveTopology, mark: RestartMark) -> PendingApply:
@@ -430,7 +431,7 @@ def _pending_of(plan: Plan, live: LiveTopology, mark: RestartMark) -> PendingApp
         before = evidence.following(record)
         steps = tuple((step.action == "bind", step.binding.member) for step in change.steps)
         early = 0 if change.ring is None else len(change.ring.early)
-        rings[name] = PlannedSteps(before, steps, early, change.way)
+        rings[name] = PlannedSteps(before, steps, early, change.change, change.gives_up_order)
     movements = {
         name: (change.moments, change.movement.unknown, change.movement.transient_share)
         for name, change in plan.rings.items()
@@ -470,13 +471,18 @@ def _record_after(
     exchange = live.exchange(name)
     found = find_live_ring(live, exchange, name)
     origin = planned or change
-    is_made = origin.way in MADE or ((planned or change.steps) and origin.before.order.is_certain)
-    if change.ring_after is None or not (is_made or found.ring.order.is_certain):
+    was_certain = (planned is not None or change.steps) and origin.before.order.is_certain
+    is_certain = origin.change == "remake" or was_certain or found.ring.order.is_certain
+    if change.ring_after is None or not is_certain:
         return None
     if not change.steps:
         return make_record(name, change.ring_after, found.bound)
+    known = [*found.bound]
+    if planned is not None:
+        known += planned.record.members
     wanted = plan.wanted.exchange(name)
-    known = [*found.bound, *(planned.record.members if planned else ()), *((wanted and wanted.ring) or ())]
+    if wanted is not None and wanted.ring is not None:
+        known += wanted.ring
     members = {member.binding: member for member in known}
     bindings = change.ring_after.bindings or ()
     made = [members.get(binding, RingMember(*binding)) for binding in bindings]

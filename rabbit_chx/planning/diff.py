@@ -209,6 +209,11 @@ class Comparison:
         """The queues and exchanges among `replaced`."""
         return _refs_of(live for live, _ in self.replaced)
 
+    def is_external(self, exchange: str) -> bool:
+        """Return True if the topology has an exchange, and another owner declares it."""
+        wanted = self.wanted.exchange(exchange)
+        return wanted is not None and wanted.owner == "external"
+
     def limit(self, exchange: str) -> float | None:
         """Return the share of the keys of an exchange that may move; None: any."""
         wanted = self.wanted.exchange(exchange)

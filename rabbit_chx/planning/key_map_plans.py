@@ -7,9 +7,9 @@ moves is counted afterwards: `count_shares`. A slot is handed over between the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, starmap
+from itertools import chain
 from typing import NamedTuple
 
 from rabbit_chx.analysis.simulation import appended_shares
@@ -68,8 +68,7 @@ from rabbit_chx.topology.slots import SlotView, view_slots
 _LEAST_SLOTS = 64
 #: The largest share that may move in a ring whose wanted order is not known, as in a definitions file, if the topology has no limit.
 _LIMIT_WITHOUT_ORDER = 0.3
-#: The ways to change a ring in which slots may be handed over.
-_WITH_SLOTS = ("unchanged", "by-order", "impossible", "replaced", "reset", "repeated")
+_UNKNOWN_ORDER = "the order of its ring is not known"
 _UNNUMBERED = "its partitions do not have a number each, so their order is not known"
 
 
@@ -82,20 +81,18 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
     """
     wanted = compared.wanted
     live = compared.live
-    wanted_exchanges, live_exchanges = (
-        {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
-    )
+    wanted_exchanges = {exchange.name: exchange for exchange in wanted.exchanges}
+    live_exchanges = {exchange.name: exchange for exchange in live.exchanges}
+    hashing = {one.name for one in (*wanted.exchanges, *live.exchanges) if one.type == HASH_EXCHANGE}
     rings = {}
-    for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
+    for name in sorted(hashing):
         if wanted.is_unordered(name) and name in live.sources_left_out and name not in live.rings:
             continue  # it has a member that no client can name
-        exchange = wanted_exchanges.get(name)
         live_exchange = live_exchanges.get(name)
-        if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
-            live_ring = find_live_ring(live, live_exchange, name)
-            ring = _plan_ring(live_ring, exchange, live_exchange, compared, bindings)
-            if ring is not None:
-                rings[name] = ring
+        live_ring = find_live_ring(live, live_exchange, name)
+        ring = _plan_ring(live_ring, wanted_exchanges.get(name), live_exchange, compared, bindings)
+        if ring is not None:
+            rings[name] = ring
     return rings
 
 
@@ -123,12 +120,7 @@ def _plan_ring(
     if members is None:
         return None
     if is_replaced:
-        is_reset = live.is_unknown and bool(live.bound or name in compared.redeclared)
-        return replace(
-            _plan_new(live, members),
-            early=_plan_deleted(live, compared).steps,
-            way="reset" if is_reset else "replaced",
-        )
+        return _plan_replaced(live, members, compared)
     return _plan_kept(live, members, exchange, compared, bindings)
 
 
@@ -144,7 +136,7 @@ def _plan_external(
     if not exchange.type == live_exchange.type == HASH_EXCHANGE:
         return None
     if not _is_wanted(live, exchange.ring, exchange, compared):
-        return RingSteps(live.ring, live.ring, way="external")
+        return RingSteps(live.ring, live.ring, fault="its ring differs")
     return RingSteps(live.ring, live.ring) if live.is_unordered else None
 
 
@@ -159,7 +151,7 @@ def _is_wanted(
     return live.is_wanted(
         members,
         any_order=compared.wanted.is_unordered(name),
-        is_external=exchange is not None and exchange.owner == "external",
+        is_external=compared.is_external(name),
     )
 
 
@@ -188,16 +180,35 @@ def _plan_kept(
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingSteps:
-    (name, ring, bound), replaced = live, compared.replaced_refs
-    has_replaced = any(member.destination in replaced for member in (*wanted, *bound))
-    is_listed = exchange is not None and exchange.ring is not None
+    name = live.exchange
+    ring = live.ring
+    replaced = compared.replaced_refs
+    has_replaced = any(member.destination in replaced for member in (*wanted, *live.bound))
     if not has_replaced and _is_wanted(live, wanted, exchange, compared):
         return RingSteps(ring, ring)
-    if (repeated := repeat_steps(compared.pending, live, wanted, compared.live)) is not None:
+    repeated = repeat_steps(compared.pending, live, wanted, compared.live)
+    if repeated is not None:
         return repeated
+    is_listed = exchange is not None and exchange.ring is not None
     is_unordered = compared.wanted.is_unordered(name)
-    if is_listed and not is_unordered and live.is_unknown and name not in compared.live.sources_left_out:
+    is_hidden = name in compared.live.sources_left_out
+    if is_listed and live.is_unknown and not (is_unordered or is_hidden):
         return _plan_reset(live, wanted, compared)
+    is_free = ring.order.is_certain and not (has_replaced or is_unordered)
+    return _plan_by_order(live, wanted, compared, bindings, is_free=is_free)
+
+
+def _plan_by_order(
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    compared: Comparison,
+    bindings: Sequence[PlannedChange],
+    *,
+    is_free: bool,
+) -> RingSteps:
+    """Return the steps that are right for the order of the live ring; `is_free`: another order may be proposed."""
+    name = live.exchange
+    ring = live.ring
     destinations = [member.destination for member in wanted]
     slots = view_slots(
         name,
@@ -211,18 +222,19 @@ def _plan_kept(
     counter = MovementCounter(ring.buckets, slots.owners)
     counter.set_owners(owners)
     try:
-        found = find_best_steps(live, wanted, replaced, counter)
+        found = find_best_steps(live, wanted, compared.replaced_refs, counter)
     except InputError as error:
         return RingSteps(ring, ring, fault=str(error))
     if found is None:
-        return RingSteps(ring, make_ring(wanted, ring.release), way="impossible")
+        return RingSteps(ring, make_ring(wanted, ring.release), needs_new_exchange=True)
     # In a ring of slots only, the slots are ordered by their numbers. In a mixed ring a slot is one member among others.
-    has_only_slots = bool(owners) and any(
-        owners.keys() >= {*side} for side in (ring.destinations, destinations)
-    )
-    is_bound_once = 0 < len({*destinations}) == len(wanted)
-    is_movable = ring.order.is_certain and not (has_replaced or has_only_slots or is_unordered)
-    return replace(found, reorderable=wanted if is_bound_once and is_movable else ())
+    had_only_slots = owners.keys() >= {*ring.destinations}
+    has_only_slots = owners.keys() >= {*destinations}
+    is_ordered_by_number = bool(owners) and (had_only_slots or has_only_slots)
+    is_bound_once = len({*destinations}) == len(wanted)
+    if is_free and is_bound_once and not is_ordered_by_number:
+        return replace(found, reorderable=wanted)
+    return found
 
 
 def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
@@ -230,35 +242,57 @@ def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Compar
 
     If buckets may remain after that, the exchange has to be replaced.
     """
-    exchange = compared.live.exchange(live.exchange)
+    ring = live.ring
     new = _plan_new(live, wanted)
     if new.fault:
-        return replace(new, after=live.ring, way="unchanged")
-    if may_keep_buckets(live.ring.release) or (exchange is not None and exchange.auto_delete):
-        return replace(new, way="impossible")
-    early = unbind_all(live)
-    late = new.late
-    if not any(member.destination in compared.replaced_refs for member in live.bound):
-        early, late = (), (*early, *late)  # so that the ring is empty for a short time
-    return replace(new, early=early, late=late, way="reset")
+        return RingSteps(ring, ring, fault=new.fault)
+    exchange = compared.live.exchange(live.exchange)
+    ends_without_members = exchange is not None and exchange.auto_delete
+    if ends_without_members or may_keep_buckets(ring.release):
+        return RingSteps(ring, new.after, needs_new_exchange=True)
+    unbinds = unbind_all(live)
+    if _has_replaced_member(live, compared):
+        return _give_up_order(replace(new, early=unbinds))
+    return _give_up_order(replace(new, late=(*unbinds, *new.late)))  # the ring is empty for a short time
 
 
-def _plan_new(live: LiveRing, wanted: Collection[RingMember]) -> RingSteps:
-    empty = make_ring((), live.ring.release)
+def _plan_replaced(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
+    """Return the steps of a ring whose exchange is deleted and declared again."""
+    steps = replace(_plan_new(live, wanted), early=unbind_all(live))
+    may_have_buckets = bool(live.bound) or live.exchange in compared.redeclared  # which no list shows
+    return _give_up_order(steps) if live.is_unknown and may_have_buckets else steps
+
+
+def _give_up_order(steps: RingSteps) -> RingSteps:
+    """Return the steps that make a ring whose order is not known: all its keys are lost meanwhile, and may move."""
+    has_keys = float(steps.after.bucket_count > 0)
+    movement = Movement((Moment(1.0, 1.0), Moment(1.0, 1.0 - has_keys)), _UNKNOWN_ORDER)
+    return replace(steps, movement=movement, gives_up_order=True)
+
+
+def _plan_new(live: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
     try:
-        after = make_ring([*wanted], live.ring.release)
+        after = make_ring(wanted, live.ring.release)
     except InputError as error:
-        return RingSteps(live.ring, empty, way="new", fault=str(error))
+        empty = make_ring((), live.ring.release)
+        return RingSteps(live.ring, empty, change="remake", fault=str(error))
     binds = tuple(make_step("bind", live.exchange, member) for member in wanted)
-    return RingSteps(live.ring, after, late=binds, way="new")
+    has_keys = float(after.bucket_count > 0)
+    movement = Movement((Moment(has_keys, 0.0),))
+    return RingSteps(live.ring, after, late=binds, movement=movement, change="remake")
 
 
 def _plan_deleted(live: LiveRing, compared: Comparison) -> RingSteps:
-    unbinds = unbind_all(live)
     empty = make_ring((), live.ring.release)
-    if any(member.destination in compared.replaced_refs for member in live.bound):
-        return RingSteps(live.ring, empty, early=unbinds, way="deleted")
-    return RingSteps(live.ring, empty, late=unbinds, way="deleted")
+    lost = float(live.ring.bucket_count > 0)
+    steps = RingSteps(live.ring, empty, movement=Movement((Moment(lost, lost),)), change="delete")
+    if _has_replaced_member(live, compared):
+        return replace(steps, early=unbind_all(live))
+    return replace(steps, late=unbind_all(live))
+
+
+def _has_replaced_member(live: LiveRing, compared: Comparison) -> bool:
+    return any(member.destination in compared.replaced_refs for member in live.bound)
 
 
 # -- the keys that move
@@ -298,29 +332,54 @@ def count_shares(
         if order_partitions(moments[-1])[0]:
             counted[exchange.name] = _count_modulo(exchange, moments, compared)
     plans = {}
-    for name, (before, after, movement, slots) in counted.items():
+    for name, key_map in counted.items():
         ring = rings.get(name)
-        limit = _find_limit(name, compared, before)
-        proposals: tuple[RingProposal, ...] = ()
         if repeated is not None and name in repeated.movements:
-            pairs, unknown, transient = repeated.movements[name]
-            has_flows = movement.has_flows and slots is None
-            movement = Movement(tuple(starmap(Moment, pairs)), unknown, transient, has_flows)  # noqa: PLW2901
-            if ring is not None and name in repeated.rings:
-                before, way = repeated.rings[name].before, repeated.rings[name].way  # noqa: PLW2901
-                ring = replace(ring, before=before, way=way)
-        elif ring is None:
-            proposals = tuple(_propose_for_modulus(before, after, movement))
-        elif propose or movement.exceeds(limit, before):
-            proposals = _propose_for_ring(name, ring, compared, movement, slots)
-        plans[name] = KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+            plans[name] = _plan_repeated(name, key_map, ring, compared, repeated)
+        else:
+            plans[name] = _plan_key_map(name, key_map, ring, compared, propose=propose)
     return plans
+
+
+def _plan_key_map(
+    name: str, counted: _Counted, ring: RingSteps | None, compared: Comparison, *, propose: bool
+) -> KeyMapPlan:
+    """Return the plan of a key map, with proposals if it exceeds its limit; `propose`: always."""
+    before, after, movement, slots = counted
+    limit = _find_limit(name, compared, before)
+    proposals: tuple[RingProposal, ...] = ()
+    if ring is None:
+        proposals = tuple(_propose_for_modulus(before, after, movement))
+    elif propose or movement.exceeds(limit, before):
+        proposals = _propose_for_ring(name, ring, compared, movement, slots)
+    return KeyMapPlan(name, before, after, movement, ring, limit, slots, proposals)
+
+
+def _plan_repeated(
+    name: str, counted: _Counted, ring: RingSteps | None, compared: Comparison, repeated: PendingApply
+) -> KeyMapPlan:
+    """Return the plan of a key map as the apply that is repeated began it: with the keys that move from before its first run."""
+    before, after, movement, slots = counted
+    limit = _find_limit(name, compared, before)
+    pairs, unknown, transient = repeated.movements[name]
+    moments = tuple(Moment(moved, lost) for moved, lost in pairs)
+    has_flows = movement.has_flows and slots is None
+    first_movement = Movement(moments, unknown, transient, has_flows)
+    planned = repeated.rings.get(name)
+    if ring is None or planned is None:
+        return KeyMapPlan(name, before, after, first_movement, ring, limit, slots)
+    first_ring = replace(
+        ring,
+        before=planned.before,
+        change=planned.change,
+        gives_up_order=planned.gives_up_order,
+    )
+    return KeyMapPlan(name, planned.before, after, first_movement, first_ring, limit, slots)
 
 
 def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
     """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
-    exchange = compared.wanted.exchange(name)
-    is_external = exchange is not None and exchange.owner == "external" and before.kind != MODULUS_EXCHANGE
+    is_external = compared.is_external(name) and before.kind != MODULUS_EXCHANGE
     is_unknown = before.kind == "super-stream" and not before.order.is_known
     if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
         return None
@@ -335,53 +394,78 @@ def _count_ring(
     name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
 ) -> _Counted:
     """Return the keys that the plan of a ring moves, by queue if it has slots."""
-    live = compared.live
-    slots = None
-    if ring.way in _WITH_SLOTS:
-        slots = view_slots(
-            name,
-            ring.before,
-            live.exchanges,
-            live.bindings,
-            members=ring.after.destinations,
-            planned=compared.wanted,
-        )
-    pair = (slots, slots.at(changes)) if slots is not None and slots.bound else None
-    lost = float(ring.before.bucket_count > 0)
-    has_keys = float(ring.after.bucket_count > 0)
-    movement = ring.movement
-    if ring.way == "reset":
-        movement = Movement(
-            (Moment(1.0, 1.0), Moment(1.0, 1.0 - has_keys)), "the order of its ring is not known"
-        )
-    elif ring.way == "new" and not ring.fault:
-        movement = Movement((Moment(has_keys, 0.0),))
-    elif ring.way == "deleted":
-        movement = Movement((Moment(lost, lost),))
-    elif ring.way == "replaced":
-        is_rehashed = bool(lost and has_keys) and _is_rehashed(name, compared)
-        moved = 1.0
-        if not is_rehashed and ring.before.is_determined:
-            moved = _by_queue(ring, pair)[0].share_moved(_by_queue(ring, pair)[1])
-        movement = Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
-    elif pair is not None and ring.way != "repeated":  # the first run has counted those
-        live_ring = find_live_ring(live, live.exchange(name), name)
-        movement = Movement(_moments_by_queue(ring, live_ring, pair[0], changes))
-    if ring.way in ("by-order", "unchanged", "replaced"):
-        movement = _as_far_as_known(ring, movement)
+    slots = _find_slots(name, ring, changes, compared)
+    movement = _find_movement(name, ring, slots, changes, compared)
     share = _find_transient(name, ring, compared)
-    return _Counted(ring.before, ring.after, movement._replace(transient_share=share), pair)
+    return _Counted(ring.before, ring.after, movement._replace(transient_share=share), slots)
+
+
+def _find_slots(
+    name: str, ring: RingSteps, changes: Sequence[PlannedChange], compared: Comparison
+) -> tuple[SlotView, SlotView] | None:
+    """Return the slots of a ring before and after the plan; None without slots.
+
+    Slots are handed over in a ring that exists and stays, but not if it is external and differs.
+    """
+    live = compared.live
+    is_left = bool(ring.fault) and compared.is_external(name)
+    if ring.change == "delete" or is_left or live.exchange(name) is None:
+        return None
+    slots = view_slots(
+        name,
+        ring.before,
+        live.exchanges,
+        live.bindings,
+        members=ring.after.destinations,
+        planned=compared.wanted,
+    )
+    return (slots, slots.at(changes)) if slots.bound else None
+
+
+def _find_movement(
+    name: str,
+    ring: RingSteps,
+    slots: tuple[SlotView, SlotView] | None,
+    changes: Sequence[PlannedChange],
+    compared: Comparison,
+) -> Movement:
+    """Return the keys that move in a ring: as its steps say it, or from the exchange that is replaced, or by queue."""
+    if ring.change == "delete" or ring.gives_up_order or ring.is_repeated:
+        return ring.movement
+    if ExchangeRef(name) in compared.replaced_refs:
+        movement = _count_replaced(name, ring, slots, compared)
+    elif slots is not None:
+        live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
+        movement = Movement(_moments_by_queue(ring, live_ring, slots[0], changes))
+    else:
+        movement = ring.movement
+    return _as_far_as_known(ring, movement)
+
+
+def _count_replaced(
+    name: str, ring: RingSteps, slots: tuple[SlotView, SlotView] | None, compared: Comparison
+) -> Movement:
+    """Return the keys that move in a ring whose exchange is deleted and declared again."""
+    had_keys = ring.before.bucket_count > 0
+    has_keys = ring.after.bucket_count > 0
+    is_rehashed = had_keys and has_keys and _is_rehashed(name, compared)
+    moved = 1.0
+    if ring.before.is_determined and not is_rehashed:
+        before, after = _by_queue(ring, slots)
+        moved = before.share_moved(after)
+    lost = float(had_keys)
+    return Movement((Moment(lost, lost), Moment(moved, 0.0)), has_flows=not is_rehashed)
 
 
 def _as_far_as_known(ring: RingSteps, movement: Movement) -> Movement:
     """Return the movement in a ring whose order is not known: exact if members are only appended, else the largest possible shares."""
-    is_appended = all(step.action == "bind" for step in ring.steps)
     if ring.before.is_determined or not movement.peak.moved:
         return movement
+    is_appended = all(step.action == "bind" for step in ring.steps)
     if is_appended and appended_shares(ring.before, ring.after) is not None:
         return movement
-    moments = tuple(Moment(1.0 if moment.moved else 0.0, moment.lost) for moment in movement.moments)
-    return movement._replace(moments=moments, unknown="the order of its ring is not known")
+    moments = tuple(Moment(float(moment.moved > 0), moment.lost) for moment in movement.moments)
+    return movement._replace(moments=moments, unknown=_UNKNOWN_ORDER)
 
 
 def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple[KeyMap, KeyMap]:
@@ -392,11 +476,11 @@ def _by_queue(ring: RingSteps, slots: tuple[SlotView, SlotView] | None) -> tuple
 
 def _is_rehashed(name: str, compared: Comparison) -> bool:
     """Return True if an exchange hashes another value of a message afterwards."""
-    tables = [
-        {} if (exchange := side.exchange(name)) is None else exchange.arguments
-        for side in (compared.live, compared.wanted)
-    ]
-    return any(tables[0].get(argument) != tables[1].get(argument) for argument in HASH_ARGUMENTS)
+    live = compared.live.exchange(name)
+    wanted = compared.wanted.exchange(name)
+    before = {} if live is None else live.arguments
+    after = {} if wanted is None else wanted.arguments
+    return any(before.get(argument) != after.get(argument) for argument in HASH_ARGUMENTS)
 
 
 def _find_transient(name: str, ring: RingSteps, compared: Comparison) -> float:
@@ -405,8 +489,8 @@ def _find_transient(name: str, ring: RingSteps, compared: Comparison) -> float:
     The first bind makes its share. A later one moves keys to the new buckets only, so no later moment has a larger share if each destination
     has a different queue.
     """
-    is_emptied = ring.way == "reset" or ExchangeRef(name) in compared.replaced_refs
-    if ring.way in ("deleted", "external") or (ring.before.destinations and not is_emptied):
+    is_emptied = ring.gives_up_order or ExchangeRef(name) in compared.replaced_refs
+    if ring.before.destinations and not is_emptied:
         return 0.0
     empty = make_ring((), compared.release)
     wanted = compared.wanted
@@ -450,12 +534,12 @@ def _propose_for_ring(
     """Return the proposals for a ring, which may have slots."""
     before = ring.before
     after = ring.after
-    if ring.way not in ("unchanged", "by-order", "replaced", "impossible") or not before.buckets:
+    if ring.gives_up_order or not before.buckets:
         return ()
     live_ring = find_live_ring(compared.live, compared.live.exchange(name), name)
     if slots is not None:
         layout = compared.layouts.get(name)
-        sharing = () if layout is None or ring.way == "replaced" else layout.exchange.members or ()
+        sharing = () if layout is None or ring.change == "remake" else layout.exchange.members or ()
         had_slots = slots[0].owners.keys() & {*before.destinations}
         is_conversion = before.bucket_count > 0 and before.order.is_certain and not had_slots
         if sharing and movement.peak.moved and is_conversion:
@@ -478,22 +562,28 @@ def _count_moduli(
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
     """
-    before, after = (
-        {exchange.name: exchange for exchange in side.exchanges if exchange.type == MODULUS_EXCHANGE}
-        for side in (compared.live, compared.wanted)
-    )
-    removed = {exchange.name for exchange in compared.wanted.exchanges} | {
-        named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)
-    }
+    before = {one.name: one for one in compared.live.exchanges if one.type == MODULUS_EXCHANGE}
+    after = {one.name: one for one in compared.wanted.exchanges if one.type == MODULUS_EXCHANGE}
+    planned = {exchange.name for exchange in compared.wanted.exchanges}
+    planned |= {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
     moduli = {}
     for name, exchange in sorted((before | after).items()):
         moments = list(_list_moments(name, compared.live, changes))
-        if name in after or len(moments) > 1:
-            is_hashing = name in before, name in after or name not in removed
-            counted = _count_modulo(exchange, moments, compared, is_hashing=is_hashing)
-            if name in rings:
-                counted = _join(*((rings[name], counted) if name in after else (counted, rings[name])))
+        if name not in after and len(moments) == 1:
+            continue
+        counted = _count_modulo(
+            exchange,
+            moments,
+            compared,
+            was_hashing=name in before,
+            is_hashing=name in after or name not in planned,
+        )
+        if name not in rings:
             moduli[name] = counted
+        elif name in after:
+            moduli[name] = _join(rings[name], counted)
+        else:
+            moduli[name] = _join(counted, rings[name])
     return moduli
 
 
@@ -538,49 +628,80 @@ def _count_modulo(
     moments: Sequence[Sequence[BindingDefinition]],
     compared: Comparison,
     *,
-    is_hashing: tuple[bool, bool] = (True, True),
+    was_hashing: bool = True,
+    is_hashing: bool = True,
 ) -> _Counted:
     """Return the change of an ``x-modulus-hash`` exchange or a super stream.
 
-    `moments` are its bindings before the changes, and after each. `is_hashing`: whether it has the type before, and afterwards.
+    `moments` are its bindings before the changes, and after each. `was_hashing` and `is_hashing`: whether it has the type before, and
+    afterwards.
     """
     name = exchange.name
-    live = compared.live
     release = compared.release if exchange.type == MODULUS_EXCHANGE else None
-    states = [_number(bindings, release) for bindings in moments]
-    sides = moments[0] if is_hashing[0] else (), moments[-1]
-    states[0] = states[0] if is_hashing[0] else ()
-    before = states[0]
-    after = states[-1]
-    origin: Provenance | None = "read" if live.release or release is None else "replayed"
-    is_hidden = name in live.sources_left_out
-    unknown = ""
-    if is_hidden:
-        origin = None
-        unknown = f"{name} has bindings to queues with names of the broker, which are not read"
-    elif release is None and not all(order_partitions(bindings)[1] for bindings in moments):
-        is_hidden = True
-        unknown = _UNNUMBERED
-    elif release is not None and release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
-        unknown = f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
-    grounds: tuple[Provenance | None, Provenance | None] = (
-        origin,
-        "replayed" if origin == "read" else origin,
-    )
-    pairs = zip(sides, grounds, strict=True)
-    maps = [found for side, order in pairs if (found := modulo_map_of(exchange, side, release, order))]
+    bound_before = moments[0] if was_hashing else ()
+    states = [_number(bindings, release) for bindings in (bound_before, *moments[1:])]
+    origin = _find_origin(exchange, compared)
+    before = _map_of(exchange, bound_before, release, origin)
+    after = _map_of(exchange, moments[-1], release, "replayed" if origin == "read" else origin)
+    unknown = _why_share_is_unknown(exchange, moments, states, compared)
     if len(states) == 1:
-        return _Counted(maps[0], maps[1], Movement(unknown=unknown))
-    moved = [0.0, *(1.0 if is_hidden else share_moved(before, state, release) for state in states[1:])]
-    if not is_hashing[1] and before and after:
-        moved[-1] = 1.0  # the type is another one afterwards
-    losses = [float(bool(before) and not state) for state in states]
-    transients = [0.0]
-    is_remade = release is not None and bool(after) and not all(states)
-    if is_remade and may_have_publishers(name, maps[1].destinations, live):
+        return _Counted(before, after, Movement(unknown=unknown))
+
+    may_all_move = origin is None or (release is None and bool(unknown))
+
+    def share_between(state: Sequence[Destination], other: Sequence[Destination]) -> float:
+        return 1.0 if may_all_move else share_moved(state, other, release)
+
+    first = states[0]
+    last = states[-1]
+    moved = [0.0, *(share_between(first, state) for state in states[1:])]
+    if first and last and not is_hashing:
+        moved[-1] = 1.0
+    lost = [float(bool(first) and not state) for state in states]
+    transient = 0.0
+    is_remade = release is not None and bool(last) and not all(states)
+    if is_remade and may_have_publishers(name, after.destinations, compared.live):
         between = [state for state in states[1:-1] if state]
-        transients += [1.0 if is_hidden else share_moved(state, after, release) for state in between]
-    return _Counted(maps[0], maps[1], Movement(tuple(map(Moment, moved, losses)), unknown, max(transients)))
+        transient = max((share_between(state, last) for state in between), default=0.0)
+    movement = Movement(tuple(map(Moment, moved, lost)), unknown, transient)
+    return _Counted(before, after, movement)
+
+
+def _find_origin(exchange: ExchangeDefinition, compared: Comparison) -> Provenance | None:
+    """Return how the live bindings of an ``x-modulus-hash`` exchange or a super stream are known; None if not all are."""
+    if exchange.name in compared.live.sources_left_out:
+        return None
+    is_of_file = exchange.type == MODULUS_EXCHANGE and not compared.live.release
+    return "replayed" if is_of_file else "read"
+
+
+def _map_of(
+    exchange: ExchangeDefinition,
+    bindings: Sequence[BindingDefinition],
+    release: Release | None,
+    origin: Provenance | None,
+) -> KeyMap:
+    found = modulo_map_of(exchange, bindings, release, origin)
+    assert found is not None  # the exchange is an x-modulus-hash exchange or a super stream
+    return found
+
+
+def _why_share_is_unknown(
+    exchange: ExchangeDefinition,
+    moments: Sequence[Sequence[BindingDefinition]],
+    states: Sequence[Sequence[Destination]],
+    compared: Comparison,
+) -> str:
+    """Return why the bindings of an ``x-modulus-hash`` exchange or a super stream do not determine which keys move; empty if they do."""
+    if exchange.name in compared.live.sources_left_out:
+        return f"{exchange.name} has bindings to queues with names of the broker, which are not read"
+    if exchange.type != MODULUS_EXCHANGE:
+        is_numbered = all(order_partitions(bindings)[1] for bindings in moments)
+        return "" if is_numbered else _UNNUMBERED
+    release = compared.release
+    if release.follows(MODULUS_UNORDERED) and len({*chain(*states)}) > 1:
+        return f"on RabbitMQ {release} {MODULUS_UNORDERED.says}, so the exact share is not known"
+    return ""
 
 
 def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:

@@ -21,7 +21,7 @@ from rabbit_chx.planning.diff import Comparison, Unwanted, as_live, compare, com
 from rabbit_chx.planning.key_map_plans import count_shares, plan_rings
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.refusals import possibly_denied_features, refusals_of, verify_by_trace
-from rabbit_chx.planning.ring_plan import MADE, KeyMapPlan, RingSteps, covers, find_pending, what_is_given_up
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingSteps, covers, find_pending, what_is_given_up
 from rabbit_chx.planning.slot_layout import expand_slots
 from rabbit_chx.records.live_rings import evidence_of, find_recorded, live_hash_exchange
 from rabbit_chx.records.ring_records import why_suspect
@@ -149,7 +149,7 @@ def _decide(compared: Comparison) -> tuple[Comparison, _BindingChanges, dict[str
     while True:
         bindings = _binding_changes(compared)
         rings = plan_rings(compared, (*bindings.first_unbinds, *bindings.binds))
-        impossible = {name for name, ring in rings.items() if ring.way == "impossible"} & own_exchanges
+        impossible = {name for name, ring in rings.items() if ring.needs_new_exchange} & own_exchanges
         if impossible <= compared.redeclared:
             return compared, bindings, rings
         compared = replace(compared, redeclared=compared.redeclared | impossible)
@@ -372,7 +372,9 @@ def _unseen_warnings(compared: Comparison, rings: Mapping[str, KeyMapPlan]) -> I
     nodes = compared.live.facts.nodes
     for name, ring in rings.items():
         record = evidence.records.get(name)
-        if record is None or not ring.steps or ring.way in MADE or ring.before.provenance != "recorded":
+        if record is None or not ring.steps:
+            continue
+        if ring.change == "remake" or ring.before.provenance != "recorded":
             continue
         if why := why_suspect(record, evidence.mark, nodes):
             yield (

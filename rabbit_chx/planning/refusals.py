@@ -351,24 +351,28 @@ def hole_refusal(exchange: str) -> Finding:
     return Finding("ring", message, f"allow it with {_ALLOW_DELETE}", allow_with=_DELETE)
 
 
-def unknown_order_refusal(
-    ring: KeyMapPlan, ways_to_learn: WaysToLearn, *, is_remade: bool = False
-) -> Finding:
-    """Return the refusal to change a ring that was neither read nor recorded; `is_remade`: its exchange is replaced."""
+def unknown_order_refusal(ring: KeyMapPlan, ways_to_learn: WaysToLearn) -> Finding:
+    """Return the refusal to change a ring by its order, which was neither read nor recorded."""
+    return Finding("order", _say_unknown(ring), know_rings({ring.exchange: ring.before}, ways_to_learn))
+
+
+def remake_refusal(ring: KeyMapPlan, ways_to_learn: WaysToLearn, *, is_redeclared: bool) -> Finding:
+    """Return the refusal to give up an order that was neither read nor recorded; `is_redeclared`: its exchange is replaced because of that."""
     name = ring.exchange
-    doubt = f" ({ring.before.order.doubt})" if ring.before.order.doubt else ""
-    message = f"the order of {name} is unknown{doubt}"
-    if ring.way != "reset":
-        return Finding("order", message, know_rings({name: ring.before}, ways_to_learn))
     option, allowance = _allow_moved(1.0)
     done = "all members are unbound, and those of the topology bound in their order"
-    if is_remade:
+    if is_redeclared:
         done = "the exchange is deleted, since unbinds may leave buckets that no list shows, and made again in the order of the topology"
     asked = ""
     if ways_to_learn.can_trace and _is_seen(ring.before):
         asked = f"; ask the broker, while messages are published: {_by_trace('record', name, _TRACED_S)}"
     fix = f"pass {READ_RINGS} to read it{asked}; or stop the publishers and allow with {allowance} that {done}: all keys may move, once"
-    return Finding("order", message, fix, share=1.0, allow_with=option)
+    return Finding("order", _say_unknown(ring), fix, share=1.0, allow_with=option)
+
+
+def _say_unknown(ring: KeyMapPlan) -> str:
+    doubt = f" ({ring.before.order.doubt})" if ring.before.order.doubt else ""
+    return f"the order of {ring.exchange} is unknown{doubt}"
 
 
 def unknown_partitions_refusal(change: KeyMapPlan) -> Finding:
@@ -698,27 +702,28 @@ def _find_refused_changes(compared: Comparison, changes: Sequence[PlannedChange]
 
 def _ring_refusals(ring: KeyMapPlan, compared: Comparison) -> Iterator[Finding]:
     name = ring.exchange
-    ways_to_learn = evidence_of(compared.live).ways_to_learn
+    fault = "" if ring.ring is None else ring.ring.fault
+    if fault and compared.is_external(name):
+        message = f"exchange {name} is external, and {fault}"
+        yield Finding("different", message, "correct the topology, or ask its owner")
+        return
     exchange = compared.live.exchange(name)
-    types = compared.live.facts.limits.exchange_types
-    if exchange is not None and ring.way != "external":
-        message = why_not_routed(name, exchange.type, types)
+    if exchange is not None:
+        message = why_not_routed(name, exchange.type, compared.live.facts.limits.exchange_types)
         if message:
             yield Finding("plugin-off", message, exchange_type_remedy(exchange.type), exchange=name)
-    if ring.way == "external":
-        message = f"exchange {name} is external, and its ring differs"
-        yield Finding("different", message, "correct the topology, or ask its owner")
-    if ring.ring is not None and ring.ring.fault:
-        yield Finding("ring", f"the ring of {name} cannot be planned: {ring.ring.fault}")
+    if fault:
+        yield Finding("ring", f"the ring of {name} cannot be planned: {fault}")
     if ring.before.kind == "super-stream" and ring.movement.unknown and ring.moments:
         yield unknown_partitions_refusal(ring)
-    if ring.way == "reset":
-        yield unknown_order_refusal(ring, ways_to_learn, is_remade=name in compared.redeclared)
-    elif (ring.way == "by-order" or (ring.way == "unchanged" and ring.handed_over)) and not (
-        ring.before.order.is_certain
-    ):
+    ways_to_learn = evidence_of(compared.live).ways_to_learn
+    if ring.gives_up_order:
+        yield remake_refusal(ring, ways_to_learn, is_redeclared=name in compared.redeclared)
+        return
+    has_handed_over = ring.change == "keep" and bool(ring.handed_over)
+    if (ring.change == "by-order" or has_handed_over) and not ring.before.order.is_certain:
         yield unknown_order_refusal(ring, ways_to_learn)
-    if ring.movement.exceeds(ring.limit, ring.before) and ring.way != "reset":
+    if ring.movement.exceeds(ring.limit, ring.before):
         yield movement_refusal(ring, is_default=compared.limit(name) is None)
 
 
@@ -738,9 +743,9 @@ def refusals_of(
     """
     rings = list(rings)
     found = _find_refused_changes(compared, changes)
-    impossible = sorted(ring.exchange for ring in rings if ring.way == "impossible")
+    impossible = sorted(ring.exchange for ring in rings if ring.needs_new_exchange)
     remade = dict.fromkeys([*sorted(compared.redeclared), *impossible])
-    resets = {ring.exchange for ring in rings if ring.way == "reset"}
+    given_up = {ring.exchange for ring in rings if ring.gives_up_order}
     replaced = [
         (live, new) for live, new in compared.replaced if new.kind != "exchange" or new.name not in remade
     ]
@@ -751,7 +756,7 @@ def refusals_of(
         *_limit_refusals(compared, changes, rings),
         *(external_refusal(one) for one in external if one.subject.kind != "binding"),
         *chain.from_iterable(_ring_refusals(ring, compared) for ring in rings),
-        *(hole_refusal(name) for name in remade if name not in resets),
+        *(hole_refusal(name) for name in remade if name not in given_up),
         *found.pop("missing"),
         *(replacement_refusal(live, new, compared.release) for live, new in replaced),
         *(deletion_refusal(deleted, compared.uses, compared.live) for deleted in used_first(compared)),

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from rabbit_chx.records.live_rings import LiveRing, PendingApply, PlannedSteps, evidence_of, make_ring
+from rabbit_chx.records.live_rings import (
+    LiveRing,
+    PendingApply,
+    PlannedSteps,
+    RingChange,
+    evidence_of,
+    make_ring,
+)
 from rabbit_chx.records.ring_records import why_void
 from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
@@ -325,14 +332,6 @@ class Append(NamedTuple):
 
 
 _NOTHING_MOVES = Movement()
-#: How a plan changes a ring. Its exchange is new, deleted, replaced, or external and left. Or it is kept: then it needs no steps; or steps that are
-#: right for the order of the live ring alone; or none make the wanted ring; or its order is not known, so that it is emptied first, or that the
-#: steps of an apply that has not ended are repeated.
-Way: TypeAlias = Literal[
-    "new", "deleted", "replaced", "external", "unchanged", "by-order", "impossible", "reset", "repeated"
-]
-#: The ways that make a ring whatever it was.
-MADE: tuple[Way, ...] = ("new", "replaced", "reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,9 +343,13 @@ class RingSteps:
         after: the wanted ring.
         early: the binds and unbinds before the replacement of objects, in order.
         late: those after the replacement of objects.
-        movement: the keys that they move in a ring without slots.
-        way: how the ring is changed.
-        fault: why no broker of this release has the wanted ring; empty if it has.
+        movement: the keys that they move in a ring without slots whose exchange is not replaced.
+        change: what they do with the ring.
+        fault: why the ring cannot be the wanted one, so that the plan is refused: the broker would refuse a binding, or the exchange is
+            external; empty if it can.
+        needs_new_exchange: True if no binds and unbinds make the wanted ring, but a new exchange can have it.
+        gives_up_order: True if the order of the live ring is not known: the wanted one is made whatever it is, and all keys may move.
+        is_repeated: True if they are all steps of an apply that has not ended.
         reorderable: the wanted members if another order may be proposed, else empty.
         counter: what counted the keys that move away from the live ring, if something did.
     """
@@ -356,8 +359,11 @@ class RingSteps:
     early: tuple[PlannedChange, ...] = ()
     late: tuple[PlannedChange, ...] = ()
     movement: Movement = _NOTHING_MOVES
-    way: Way = "unchanged"
+    change: RingChange = "keep"
     fault: str = ""
+    needs_new_exchange: bool = False
+    gives_up_order: bool = False
+    is_repeated: bool = False
     reorderable: tuple[RingMember, ...] = ()
     counter: MovementCounter | None = field(default=None, repr=False, compare=False)
 
@@ -414,9 +420,19 @@ class KeyMapPlan:
         return self.movement.peak.lost
 
     @property
-    def way(self) -> Way:
-        """How the ring is changed."""
-        return "unchanged" if self.ring is None else self.ring.way
+    def change(self) -> RingChange:
+        """What the plan does with the ring."""
+        return "keep" if self.ring is None else self.ring.change
+
+    @property
+    def gives_up_order(self) -> bool:
+        """True if the order of the live ring is not known, and the wanted one is made whatever it is."""
+        return self.ring is not None and self.ring.gives_up_order
+
+    @property
+    def needs_new_exchange(self) -> bool:
+        """True if no binds and unbinds make the wanted ring, and the exchange is not replaced."""
+        return self.ring is not None and self.ring.needs_new_exchange
 
     @property
     def steps(self) -> tuple[PlannedChange, ...]:
@@ -513,11 +529,11 @@ def find_best_steps(
     """
     start = live.with_bound
     target = make_ring(wanted, live.ring.release)
-    orders = {
-        (early, late): applied
-        for early, late in dict.fromkeys(_list_orders(live, wanted, replaced))
-        if (applied := apply_steps(start, (*early, *late)))[0].buckets == target.buckets
-    }
+    orders = {}
+    for early, late in dict.fromkeys(_list_orders(live, wanted, replaced)):
+        applied = apply_steps(start, (*early, *late))
+        if applied[0].buckets == target.buckets:
+            orders[early, late] = applied
     counter.prepare([count for _, _, counts in orders.values() for count in counts])
     candidates = []
     for (early, late), (ring, lengths, _) in orders.items():
@@ -527,11 +543,14 @@ def find_best_steps(
             numbers = counter.update_numbers(numbers, step.binding.destination, length)
             moments.append(counter.count(numbers))
         after = ring if moments else live.ring
-        moved = Movement(tuple(moments))
-        candidates.append(RingSteps(live.ring, after, early, late, moved, "by-order", counter=counter))
-    peaks = ((steps.movement.peak, steps) for steps in candidates)
-    best = min(peaks, key=lambda pair: (pair[0].lost, pair[0].moved), default=None)
-    return None if best is None else best[1]
+        movement = Movement(tuple(moments))
+        candidates.append(RingSteps(live.ring, after, early, late, movement, "by-order", counter=counter))
+    return min(candidates, key=_rank_disturbance, default=None)
+
+
+def _rank_disturbance(steps: RingSteps) -> tuple[float, float]:
+    peak = steps.movement.peak
+    return peak.lost, peak.moved
 
 
 def apply_steps(ring: HashRing, steps: Sequence[PlannedChange]) -> tuple[HashRing, list[int], list[int]]:
@@ -690,26 +709,25 @@ def repeat_steps(
     if pending is None or planned is None:
         return None
     named = {destination for _, (destination, _) in planned.steps}
-    bound, kept = (
-        Counter(member for member in members if member.destination not in named)
-        for members in (live.bound, planned.record.members)
-    )
-    # Of one member that stays, or of none, no restart changes the order.
-    staying = tuple(kept.elements())
-    of_kept = replace(planned.record, members=staying)
-    is_kept = len(kept) < 2 or not why_void(of_kept, staying, release, evidence.mark)
-    if bound != kept or not is_kept:
+    staying = Counter(member for member in planned.record.members if member.destination not in named)
+    bound = Counter(member for member in live.bound if member.destination not in named)
+    if bound != staying:
         return None
+    if len(staying) > 1:  # of one member, or of none, no restart changes the order
+        members = tuple(staying.elements())
+        of_staying = replace(planned.record, members=members)
+        if why_void(of_staying, members, release, evidence.mark):
+            return None
     after = make_ring(wanted, release)
     if f"replace exchange {live.exchange}" in pending.changes:  # nothing shows whether that is done
-        return RingSteps(live.ring, after, way="impossible")
+        return RingSteps(live.ring, after, needs_new_exchange=True)
     ring = replace(planned.before, release=release)  # which an update may have changed
     for is_bind, binding in planned.steps:
         ring = ring.bind(*binding) if is_bind else ring.unbind(*binding, missing_ok=True)
     if ring.buckets != after.buckets:
         return None
     early, late = _list_steps(planned, live, wanted)
-    return RingSteps(live.ring, after, early, late, way="repeated")
+    return RingSteps(live.ring, after, early, late, change="remake", is_repeated=True)
 
 
 def members_after(planned: PlannedSteps) -> tuple[RingMember, ...]:
@@ -740,7 +758,9 @@ def _list_steps(
     ]
     early = steps[: planned.early]
     late = steps[planned.early :]
-    return (*(foreign if early else ()), *early), (*(() if early else foreign), *late)
+    if early:
+        return (*foreign, *early), tuple(late)
+    return (), (*foreign, *late)
 
 
 def covers(pending: PendingApply, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingSteps]) -> bool:
@@ -751,16 +771,18 @@ def covers(pending: PendingApply, changes: tuple[PlannedChange, ...], rings: Map
     repeated = {
         name
         for name, ring in rings.items()
-        if ring.way == "repeated" or f"replace exchange {name}" in pending.changes
+        if ring.is_repeated or f"replace exchange {name}" in pending.changes
     }
     planned = Counter(pending.changes)
-    texts = [str(change) for change in changes if not (change.ring and change.binding.source in repeated)]
-    replacements = (text.replace("create ", "replace ", 1) for text in texts)
-    left = (
-        text if text in planned or replacement not in planned else replacement
-        for text, replacement in zip(texts, replacements, strict=True)
-    )
-    return not Counter(left) - planned
+    left: Counter[str] = Counter()
+    for change in changes:
+        if change.ring and change.binding.source in repeated:
+            continue
+        text = str(change)
+        replacement = text.replace("create ", "replace ", 1)
+        is_half_done = text not in planned and replacement in planned
+        left[replacement if is_half_done else text] += 1
+    return left <= planned
 
 
 def what_is_given_up(compared: Comparison) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.checks import similar
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
@@ -46,6 +46,24 @@ _FORMAT_VERSION = 4
 #: The fields of the movement of a key map: after each step the shares of keys that have moved, and that are lost; `unknown`; `transient_share`.
 PlannedMovement: TypeAlias = tuple[tuple[tuple[float, float], ...], str, float]
 
+#: What a plan does with a ring: it leaves it as it is; it changes it in steps that are right for its live order alone; it makes it whatever it
+#: was; or it deletes it with its exchange.
+RingChange: TypeAlias = Literal["keep", "by-order", "remake", "delete"]
+#: The changes by the words that are stored. A remade ring is ``new`` without members before; of a ring that is ``reset`` the order is given up.
+_CHANGE_OF_WORD: Mapping[str, RingChange] = {
+    "by-order": "by-order",
+    "new": "remake",
+    "replaced": "remake",
+    "reset": "remake",
+    "deleted": "delete",
+}
+_WORD_OF_CHANGE: Mapping[RingChange, str] = {
+    "keep": "unchanged",
+    "by-order": "by-order",
+    "remake": "replaced",
+    "delete": "deleted",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedSteps:
@@ -55,18 +73,29 @@ class PlannedSteps:
         record: the ring before the first change, with the number before that of the record that the apply will store.
         steps: its binds (True) and unbinds, in order.
         early: the number of steps before objects are replaced.
-        way: how the ring is changed.
+        change: what they do with the ring.
+        gives_up_order: True if they make a ring whose order is not known.
     """
 
     record: RingRecord
     steps: tuple[tuple[bool, Binding], ...]
     early: int
-    way: Any  # a Way of planning
+    change: RingChange
+    gives_up_order: bool = False
 
     @property
     def before(self) -> HashRing:
         """The ring before the first change, with what was known of it."""
         return replace(self.record.ring, order=OrderKnowledge(self.record.origin))
+
+    @property
+    def stored_word(self) -> str:
+        """The word that is stored for its change."""
+        if self.gives_up_order:
+            return "reset"
+        if self.change == "remake" and not self.record.members:
+            return "new"
+        return _WORD_OF_CHANGE[self.change]
 
     def followed_by(self, record: RingRecord) -> RingRecord:
         """Return a later record of the ring."""
@@ -113,7 +142,7 @@ def pending_arguments(pending: PendingApply, frame_max: int) -> dict[str, Any] |
             record_content(ring.record),
             [[is_bind, place_to_json(place), key] for is_bind, (place, key) in ring.steps],
             ring.early,
-            ring.way,
+            ring.stored_word,
         ]
         for name, ring in pending.rings.items()
     }
@@ -143,9 +172,12 @@ def read_pending(arguments: Mapping[str, Any]) -> PendingApply | None:
         return None
 
 
-def _ring_of(record: Any, steps: Any, early: Any, way: Any) -> PlannedSteps:
-    bindings = ((is_bind is True, (destination_from_json(place), str(key))) for is_bind, place, key in steps)
-    return PlannedSteps(record_in(record), tuple(bindings), int(early), str(way))
+def _ring_of(record: Any, steps: Any, early: Any, word: Any) -> PlannedSteps:
+    bindings = tuple(
+        (is_bind is True, (destination_from_json(place), str(key))) for is_bind, place, key in steps
+    )
+    change = _CHANGE_OF_WORD.get(str(word), "keep")
+    return PlannedSteps(record_in(record), bindings, int(early), change, gives_up_order=word == "reset")
 
 
 # -- What shows the order of the rings of a broker: records, the mark that proves them, and what its user may do

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from rabbit_chx.records.live_rings import find_live_ring, make_members
+from rabbit_chx.records.live_rings import (
+    PendingApply,
+    PlannedSteps,
+    RingChange,
+    find_live_ring,
+    make_members,
+    make_ring,
+    pending_arguments,
+    read_pending,
+)
+from rabbit_chx.records.ring_records import make_record, unseal
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.bindings import UNORDERED
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, RingMember, Topology, check, plan
@@ -58,3 +68,30 @@ def test_a_ring_of_one_member_is_not_known_by_its_binding(version: str) -> None:
     there = LiveTopology((sole,), release=release).with_rings({"x": listed})
     assert check(there).not_determined
     assert plan(Topology((sole,)), there).refusals
+
+
+@pytest.mark.parametrize(
+    ("word", "members", "change", "gives_up_order"),
+    [
+        ("by-order", (A, B), "by-order", False),
+        ("new", (), "remake", False),
+        ("replaced", (A, B), "remake", False),
+        ("reset", (A, B), "remake", True),
+        ("reset", (), "remake", True),
+        ("deleted", (A, B), "delete", False),
+        ("unchanged", (A, B), "keep", False),
+    ],
+)
+def test_the_change_of_a_ring_is_stored_in_a_word_of_the_format(
+    word: str, members: tuple[RingMember, ...], change: RingChange, *, gives_up_order: bool
+) -> None:
+    record = make_record("x", make_ring(members, NEWEST), members)
+    planned = PlannedSteps(record, ((True, ("c", "1")),), 0, change, gives_up_order)
+    pending = PendingApply("file", "checksum", "2026-01-01T00:00:00Z", "me", ("bind",), {"x": planned}, {})
+
+    arguments = pending_arguments(pending, 131_072)
+
+    assert arguments is not None
+    rings = unseal("rabbit-chx/apply", 4, "an apply", arguments)[5]
+    assert rings["x"][3] == word
+    assert read_pending(arguments) == pending
