@@ -196,8 +196,10 @@ def _is_tracking(chunk: Chunk) -> bool:
 
 def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> list[Piece]:
     """Return the records of a chunk in their order. Sub-entries stay packed; one above `max_sub_entry_bytes` is an InputError."""
-    if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
-        return plain
+    if chunk.entries == chunk.records:
+        plain = _plain(chunk)
+        if plain is not None:
+            return plain
     data = chunk.data
     at = 0
     begin = 0
@@ -296,6 +298,7 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
             return np.arange(each, each * (records + 1), each)
     at = 0
     try:
+        # For each record of a stream: a loop that appends takes longer.
         ends = [at := at + 4 + _length_at(data, at)[0] for _ in repeat(None, records)]
     except struct.error:
         return None

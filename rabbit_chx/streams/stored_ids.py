@@ -55,7 +55,11 @@ class StoredRow(NamedTuple):
 
     def differs(self, other: StoredRow) -> str | None:
         """Return the first difference: "key", "body", or None."""
-        return "key" if self.key != other.key else "body" if self.body != other.body else None
+        if self.key != other.key:
+            return "key"
+        if self.body != other.body:
+            return "body"
+        return None
 
 
 class StoredIds:
@@ -184,7 +188,7 @@ class StoredIds:
         """
         if first_id > self._noted_id:
             bound = self._noted_offset
-            noted_id = self._noted_id
+            noted_id = self._noted_id if bound else 0
         else:
             bound = 0
             noted_id = 0
@@ -201,7 +205,7 @@ class StoredIds:
                 if self._highest_known > self._compared.id:
                     raise self._unproven_error(self._highest_known)
                 return min(self.known_id, claimed_id)
-        highest = found.id if found is not None else noted_id if bound else 0
+        highest = noted_id if found is None else found.id
         if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
             self._noted_offset = log_end or 0
             self._noted_id = highest
@@ -216,7 +220,10 @@ class StoredIds:
     def compare_last(self) -> None:
         """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
         stored = self._uncompared
-        if stored is not None and (index := self._index_of(stored.id)) is not None:
+        if stored is None:
+            return
+        index = self._index_of(stored.id)
+        if index is not None:
             self._compare(stored, index)
             self._uncompared = None
 

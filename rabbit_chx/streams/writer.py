@@ -370,7 +370,8 @@ class StreamWriter:
             self._check_cut(self._stored.last_claim)  # of rows in any batch and call
             self._stored.compare_last()
             self._verify_claim()
-            if self._connection and self._window.next == self._window.lowest < self._window.stop:
+            is_idle = self._window.next == self._window.lowest
+            if self._connection and is_idle and self._window.next < self._window.stop:
                 self._stored.note_end(self._connection)
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
