@@ -565,8 +565,11 @@ class Delivery:
 
     def _is_over_a_row(self, cause: RabbitChxError, unanswered: list[RowBatch]) -> bool:
         """Return whether the broker closed the connection, perhaps over one of its open messages, and not over all of them."""
+        if not is_close(cause) or not unanswered:
+            return False
         is_shared = all(batch.rows.exchanges is None for batch in unanswered)
-        return is_close(cause) and bool(unanswered) and not (is_shared and is_of_exchange(cause))
+        is_over_all = is_shared and is_of_exchange(cause)
+        return not is_over_all
 
     def _mark_processed(self, unanswered: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
         """Return the suspect messages, of which all but perhaps the last were processed; a message that is processed first is progress."""
@@ -592,7 +595,8 @@ class Delivery:
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in unanswered)
         was_isolating = self._isolating
-        if by_broker and not (was_isolating and any(batch.closes for batch in unanswered)):
+        has_closed_before = was_isolating and any(batch.closes for batch in unanswered)
+        if by_broker and not has_closed_before:
             self._acked_at_close = self._acked
         if by_broker or (lost and self._outage.losses >= 2):
             self._isolating = True
@@ -680,10 +684,12 @@ class Delivery:
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a message, without a pause before the first attempt: the broker works."""
-        wait_s: float | None = 0.0
-        while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._jitter())) is not None:
+        while True:
+            wait_s = 0.0 if at_once else outage.retry.wait_s(self._clock(), self._jitter())
+            if wait_s is None:
+                break
             at_once = False
-            yield Sleep(wait_s or 0.0)
+            yield Sleep(wait_s)
             outage.retry.attempts += 1
             try:
                 yield from self._connect_to_any(self._target + 1)
@@ -697,9 +703,9 @@ class Delivery:
                 self._report_progress(at_once=True)
                 return
         self.failure = outage.give_up_error(self._clock())
-        suspect = (
-            next((batch for batch in self._unsent if batch.losses > 1), None) if self._isolating else None
-        )
+        suspect = None
+        if self._isolating:
+            suspect = next((batch for batch in self._unsent if batch.losses > 1), None)
         if suspect is not None:
             self.failure = ConnectionLostError(
                 f"{self.failure}; {describe_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"

@@ -251,8 +251,12 @@ class SharedPublisher(PublisherBase):
                 exchanges = None if exchange is None else [exchange]
                 columns = name_columns([key], [body], own, exchanges, keep_order=self._keep_order)
                 rows = self._builder.with_trace(trace).rows(columns, 0)
-                (key,), (body,) = rows.keys, rows.bodies
-                (content,), (route,) = rows.properties or [content], rows.exchanges or [route]
+                key = rows.keys[0]
+                body = rows.bodies[0]
+                if rows.properties:
+                    content = rows.properties[0]
+                if rows.exchanges:
+                    route = rows.exchanges[0]
             else:
                 key = one_as_bytes(key, "routing key", MAX_SHORTSTR)
                 body = one_as_bytes(body, "body")

@@ -246,7 +246,10 @@ class Worker:
     def _sleep(self, seconds: float) -> None:
         """Wait without a connection, and let messages expire in time."""
         end = time.monotonic() + seconds
-        while (left_s := end - time.monotonic()) > 0:
+        while True:
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                break
             if self._aborted.wait(min(left_s, _SHORTEST_S)):
                 raise _AbortedError
             self.outbox.expire(_EXPIRED)
