@@ -298,10 +298,15 @@ class ConsistentHashExchange(HashExchange):
         walk = (0,) if seed is None else walk_of_seed(seed, buckets)
         place = self.ring.buckets[walk[-1]]
         destination = self.key_map.queue_of(place)
-        reason = f"{place!s} has no queue" if place is not None and destination is None else None
+        if place is None:
+            reason = f"bucket {walk[-1]} is a hole in the ring"
+        elif destination is None:
+            reason = f"{place!s} has no queue"
+        else:
+            reason = None
         return about(
             destination,
-            reason=f"bucket {walk[-1]} is a hole in the ring" if place is None else reason,
+            reason=reason,
             term=text,
             phash2=None if seed is None else _phash2(term),
             seed=seed,

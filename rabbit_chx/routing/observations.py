@@ -148,9 +148,10 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
         return
     first = next(iter(unbound.values()))
     others = len(unbound) - 1
-    more = (
-        f", and {plural(others, 'more queue')} {'is' if others == 1 else 'are'} not bound" if others else ""
-    )
+    more = ""
+    if others:
+        verb = "is" if others == 1 else "are"
+        more = f", and {plural(others, 'more queue')} {verb} not bound"
     remedy = "pass the bindings of the ring and pairs from after its last change"
     if any(isinstance(place, ExchangeRef) for place in bound):
         remedy = (
@@ -169,11 +170,13 @@ def _traced_buckets(observations: Sequence[Observation], bound: dict[Destination
     lost = next(each for each in observations if each.queue not in bound)
     seen = {seed_of(each.key): each.queue for each in observations}
     count = sum(buckets for _, buckets in bound.values())
-    fitting = [
-        buckets
-        for number in range(count, 2 * count + _MOST_UNBOUND)
-        if distinct_keys_needed(number) <= len(seen) and (buckets := _fit(seen, number, bound))
-    ]
+    fitting = []
+    for number in range(count, 2 * count + _MOST_UNBOUND):
+        if distinct_keys_needed(number) > len(seen):
+            continue
+        buckets = _fit(seen, number, bound)
+        if buckets:
+            fitting.append(buckets)
     if len(fitting) != 1:
         raise NotDeterminedError(
             f"{lost}, so the ring has buckets that no binding makes, and {plural(len(seen), 'distinct key')} cannot show which. Pass more, "

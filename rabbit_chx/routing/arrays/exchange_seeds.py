@@ -318,7 +318,8 @@ def list_hashes(keys: Iterable[Any], longest: int) -> UInt32s:
 
 
 def _step(x: UInt32s | np.uint32, y: UInt32s | np.uint32, constant: int, hashes: UInt32s) -> UInt32s:
-    a, b = (np.full(len(hashes), constant, np.uint32) for _ in range(2))
+    a = np.full(len(hashes), constant, np.uint32)
+    b = np.full(len(hashes), constant, np.uint32)
     mix_in(a, b, hashes, (x, y, _ZERO), np.empty_like(hashes))
     return hashes
 

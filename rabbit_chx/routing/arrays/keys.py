@@ -158,7 +158,8 @@ def _spans_of_list(
     keys: list[Any], kinds: set[type], first: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return one buffer of all keys, and the offsets, including the end."""
-    if kinds == {str} and (text := "".join(keys)).isascii():
+    text = "".join(keys) if kinds == {str} else None
+    if text is not None and text.isascii():
         data = text.encode()
     else:
         if kinds != {bytes}:
@@ -330,14 +331,16 @@ def _hash_sorted(
     size = len(starts)
     a = np.full(size, GOLDEN, np.uint32)
     b = np.full(size, GOLDEN, np.uint32)
-    c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
+    c = np.full(size, (HCONST_13 + initial) & MASK, np.uint32)
     spare = np.empty(size, np.uint32)
     # Adjacent keys of one length are at equal distances.
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
-    done = 0
     block = 0
-    while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= _FEW_KEYS:
+    while True:
+        done = int(np.searchsorted(blocks, block, side="right"))
+        if size - done < _FEW_KEYS:
+            break
         words = _words(data, starts[done:] + _BLOCK * block, stride)
         mix_in(a[done:], b[done:], c[done:], words, spare[done:])
         block += 1
@@ -353,7 +356,7 @@ def _hash_sorted(
     # The length is in the low byte of the last word, and overflows into the others.
     tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
     mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
-    c[lengths == 0] = HCONST_13 + initial & MASK
+    c[lengths == 0] = (HCONST_13 + initial) & MASK
     return c
 
 
