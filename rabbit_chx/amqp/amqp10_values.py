@@ -314,7 +314,10 @@ def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
         code = _SECTIONS.get(descriptor) if isinstance(descriptor, str) else descriptor
         if code in _NOT_BODY:
             places[code] = at
-            at = at + 1 if row[at] == _EMPTY_LIST else _bounds(row, row[at], at + 1)[1]
+            if row[at] == _EMPTY_LIST:
+                at += 1
+            else:
+                _, at = _bounds(row, row[at], at + 1)
             continue
         content, at = _read(row, at)
         if code == DATA:
@@ -368,7 +371,10 @@ def _compound(data: bytes, constructor: int, at: int, depth: int) -> tuple[Any, 
     inner = data[place] if constructor in _ARRAYS else None
     place += inner is not None
     for _ in range(count):
-        item, place = _read(data, place, depth) if inner is None else _content(data, inner, place, depth)
+        if inner is None:
+            item, place = _read(data, place, depth)
+        else:
+            item, place = _content(data, inner, place, depth)
         items.append(item)
     if place != end:
         raise ValueError

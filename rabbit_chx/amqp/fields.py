@@ -581,12 +581,16 @@ def properties_in(properties: bytes) -> dict[str, Any]:
             if not flags & flag:
                 continue
             if name in ("delivery_mode", "priority"):
-                found[name], at = properties[at], at + 1
+                found[name] = properties[at]
+                at += 1
             elif name == "timestamp":
-                (found[name],), at = _TIMESTAMP.unpack_from(properties, at), at + _TIMESTAMP.size
+                (found[name],) = _TIMESTAMP.unpack_from(properties, at)
+                at += _TIMESTAMP.size
             elif name == "headers":
                 (size,) = _LENGTH.unpack_from(properties, at)
-                found[name], at = parse_table(properties[at + 4 : at + 4 + size]), at + 4 + size
+                start = at + _LENGTH.size
+                at = start + size
+                found[name] = parse_table(properties[start:at])
             else:
                 start = at + 1
                 at = at + 1 + properties[at]
@@ -635,7 +639,11 @@ def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
     if tag in _FIXED_BY_TAG:
         type_, form = _FIXED_BY_TAG[tag]
         values: tuple[Any, ...] = form.unpack_from(data, start)
-        value = values if type_ == "decimal" else values[0] if values else None
+        value: Any = None
+        if type_ == "decimal":
+            value = values
+        elif values:
+            value = values[0]
         return AmqpField(type_, value), start + form.size
     (size,) = _LENGTH.unpack_from(data, start)
     start, end = start + 4, start + 4 + size
