@@ -598,11 +598,12 @@ def _journal_refusal(refusal: errors.BrokerRefusedError, journal: str) -> errors
 def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
     """Convert a message of aiormq. `queue` is the consumed queue, also for a message that was parked for it."""
     properties = message.header.properties
-    set_properties = {
-        name: value
-        for name, theirs in _PROPERTIES.items()
-        if (value := getattr(properties, theirs, None)) is not None and (value or name != "cluster_id")
-    }  # of pamqp, an absent cluster_id is an empty text
+    set_properties = {}
+    for name, theirs in _PROPERTIES.items():
+        value = getattr(properties, theirs, None)
+        is_absent = value is None or (name == "cluster_id" and not value)  # pamqp has an empty text
+        if not is_absent:
+            set_properties[name] = value
     content = convert_message(
         GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )

@@ -425,7 +425,10 @@ class QueueRunner:
         writing = asyncio.ensure_future(session.write_claim(self.ownership.queue, token))
         try:
             await asyncio.wait({writing}, timeout=BLOCKED_S)
-            if not writing.done() and (generation := await session.unclaimed_generation()) is not None:
+            generation = None
+            if not writing.done():
+                generation = await session.unclaimed_generation()
+            if generation is not None:
                 await self._take_unclaimed(number, generation)
                 # A claim after the release would be that of an owner.
                 while not writing.done() and number in self._channels:

@@ -405,7 +405,8 @@ class GroupSession:
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.tick(time.monotonic()) if is_own else self._clock.now(time.monotonic())
         has_changed = self.roster.take(offset, entry, now)
-        if entry.kind == "claim" and (runner := self._runners.get(entry.queue)):
+        runner = self._runners.get(entry.queue) if entry.kind == "claim" else None
+        if runner:
             runner.on_claim(entry.token, offset)
         if entry.member == self.member.name and entry.kind != "claim":
             self._on_entry_of_name(entry)

@@ -278,7 +278,8 @@ class ShardConsumer(_ConsumerBase):
             )
             return self._queues
         names = {shard.name: shard.name for shard in exchange.reachable}
-        if self._queues is not None and (new := sorted(names.keys() - self._queues.keys())):
+        new = [] if self._queues is None else sorted(names.keys() - self._queues.keys())
+        if new:
             _log.info("consuming new shards: %s", ", ".join(new))
         self._queues = names
         return names
