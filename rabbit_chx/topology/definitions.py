@@ -18,7 +18,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
@@ -318,8 +317,13 @@ class _File:
     @cached_property
     def _names_vhosts(self) -> bool:
         """True for a file of several vhosts, whose objects name theirs."""
-        lists = [entries for name in OBJECT_LISTS if isinstance(entries := self._document.get(name), list)]
-        return any(isinstance(entry, dict) and "vhost" in entry for entry in chain.from_iterable(lists))
+        for name in OBJECT_LISTS:
+            entries = self._document.get(name)
+            if not isinstance(entries, list):
+                continue
+            if any(isinstance(entry, dict) and "vhost" in entry for entry in entries):
+                return True
+        return False
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         entries = self._document.get(name, [])
@@ -371,7 +375,9 @@ def _table_faults(entry: Entry, field: str) -> _Faults:
     table = entry.get(field, {})
     if not isinstance(table, dict) and table != []:
         yield "refused", f"its {field} is {show_value(table)}, not an object"
-    for name, value in table.items() if isinstance(table, dict) else ():
+    if not isinstance(table, dict):
+        return
+    for name, value in table.items():
         fault = argument_fault(name, value)
         leaves = list(_leaves(value))
         if field == "arguments" and None in leaves:
@@ -379,8 +385,10 @@ def _table_faults(entry: Entry, field: str) -> _Faults:
         elif fault is not None:
             is_huge = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
             yield "refused" if is_huge else "left out", fault[0]
-        elif field == "arguments" and (odd := unsendable(name, value)):
-            yield "changed", odd[0]
+        elif field == "arguments":
+            odd = unsendable(name, value)
+            if odd:
+                yield "changed", odd[0]
 
 
 def _field_faults(model: type[ListedObject], entry: Entry, skip: str | None = None) -> _Faults:
@@ -492,8 +500,10 @@ def _operator_faults(entry: Entry) -> _Faults:
 
 def _leaves(value: object) -> Iterator[object]:
     """Yield the plain values within lists and tables."""
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
             yield from _leaves(inner)
     else:
         yield value

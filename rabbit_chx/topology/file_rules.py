@@ -166,15 +166,15 @@ def _read_objects(
             problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             continue
         for entry in objects:
-            faults = {
-                name: fault
-                for name in spread
-                if isinstance(kind := type_.fields[name], Kind) and (fault := kind.fault(entry[name]))
-            }
-            for name, fault in faults.items():
-                problems.add(f"{path}.{name}", entry[name], *fault)
+            faulty = set()
+            for name in spread:
+                kind = type_.fields[name]
+                fault = kind.fault(entry[name]) if isinstance(kind, Kind) else None
+                if fault:
+                    faulty.add(name)
+                    problems.add(f"{path}.{name}", entry[name], *fault)
             # Without these the object is not known; a text with another fault is a text nevertheless.
-            if faults.keys().isdisjoint({"queue", "exchange"}):
+            if faulty.isdisjoint({"queue", "exchange"}):
                 yield FileEntry(path, written, bad, type_.object_of(entry), members)
 
 
@@ -193,7 +193,9 @@ def _read_fields(
         value = written[name]
         if isinstance(kind, EntryType):
             values[name] = list(_tables(value, _join(path, name), kind, problems))
-        elif not type_.has_ranges(name, value) and (fault := kind.fault(value)):
+            continue
+        fault = None if type_.has_ranges(name, value) else kind.fault(value)
+        if fault:
             bad.add(name)
             problems.add(_join(path, name), value, *fault)
         else:
@@ -501,7 +503,10 @@ def _check_slot_objects(objects: FileObjects) -> None:
 def misspellings(topology: ObjectSet) -> Iterator[str]:
     """Yield a sentence for each name that is probably a misspelling of another one."""
     for exchange in topology.exchanges:
-        if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
+        if exchange.type in EXCHANGE_TYPES:
+            continue
+        meant = similar(exchange.type, EXCHANGE_TYPES, _CLOSE)
+        if meant:
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
     for pattern in topology.owns:

@@ -257,12 +257,13 @@ def _deeper_than(value: object, levels: int) -> bool:
     """Return True if a value has more than `levels` levels. Dotted keys make a thousand without a bracket."""
     level: list[Any] = [value]
     for _ in range(levels):
-        level = [
-            inner
-            for container in level
-            if isinstance(container, (dict, list))
-            for inner in (container.values() if isinstance(container, dict) else container)
-        ]
+        inner: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                inner += container.values()
+            elif isinstance(container, list):
+                inner += container
+        level = inner
     return bool(level)
 
 
@@ -431,13 +432,20 @@ def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
 
 
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    problems = [
-        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", None, "the value is null, which TOML cannot express", "remove the object")
-        for entry in entries
-        for field in ("arguments", "definition")
-        for name, value in entry.get(field, {}).items()
-        if _has_none(value)
-    ]  # fmt: skip
+    problems = []
+    for entry in entries:
+        object_ = f"{heading} {entry.get('name', entry.get('source'))}"
+        for field in ("arguments", "definition"):
+            nulls = [name for name, value in entry.get(field, {}).items() if _has_none(value)]
+            problems += [
+                file_finding(
+                    f"{object_}: {field}.{name}",
+                    None,
+                    "the value is null, which TOML cannot express",
+                    "remove the object",
+                )
+                for name in nulls
+            ]
     if problems:
         raise TopologyError(problems)
 
@@ -496,7 +504,10 @@ def rearrange(
         if not changed:
             continue
         number = int(path.removeprefix("exchanges[")[:-1])
-        at, inner = found[number] if len(found) == len(document["exchanges"]) else (0, number)
+        at = 0
+        inner = number
+        if len(found) == len(document["exchanges"]):
+            at, inner = found[number]
         is_one = len(set(wanted.values())) == 1
         edited = _edit(pieces[at], inner, of_path[0].members, wanted[changed[0]]) if is_one else None
         if edited is None:
@@ -562,7 +573,10 @@ def _array_text(
         return line
     lines = []
     for at, text in parts:
-        lead, behind_it = around[at] if at >= 0 else (f"{newline}    ", "")
+        lead = f"{newline}    "
+        behind_it = ""
+        if at >= 0:
+            lead, behind_it = around[at]
         lines.append(f"{lead}{text},{behind_it}")
         around[at] = (f"{newline}    ", "")  # of the first part of an entry that is divided
     return f"[{''.join(lines)}{array[end:-1] if newline in array[end:] else newline}]"
