@@ -184,9 +184,15 @@ def simulate(
     if values is None:
         return Simulation(ring, tuple(places), None, change)
 
-    streamed = isinstance(values, Iterator)
-    counting = _Counting(ring, changed, hashing, MOST_DISTINCT if streamed else None)
-    for batch in values if streamed else [SampleBatch(cast("Sequence[Any]", values))]:
+    batches: Iterable[SampleBatch]
+    if isinstance(values, Iterator):
+        batches = values
+        most_distinct = MOST_DISTINCT
+    else:
+        batches = [SampleBatch(cast("Sequence[Any]", values))]
+        most_distinct = None
+    counting = _Counting(ring, changed, hashing, most_distinct)
+    for batch in batches:
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
     return Simulation(ring, tuple(places), sample, change and counting.change(change))
@@ -339,21 +345,18 @@ class _Counting:
         """Return the counts of the sample."""
         shown = dict.fromkeys(shares, 0)
         keys_of: dict[Place, int] = {}
+        heavy = []
         if self._weights is None:
-            heavy = tuple(
-                HeavyKey(name, count.least, place, after)
-                for count in self._sketch.heaviest(heaviest)
-                for name, place, after in [count.key]
-            )
+            for count in self._sketch.heaviest(heaviest):
+                name, place, after = count.key
+                heavy.append(HeavyKey(name, count.least, place, after))
         else:
             keys_of = shown | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
-            heavy = tuple(
-                HeavyKey(name, self._weights[identity], place, after)
-                for identity in most
-                for name, place, after in [self._named[identity]]
-                if not isinstance(place, Refused)
-            )
+            for identity in most:
+                name, place, after = self._named[identity]
+                if not isinstance(place, Refused):
+                    heavy.append(HeavyKey(name, self._weights[identity], place, after))
         return SampleCounts(
             messages=self._messages,
             keys=None if self._weights is None else len(self._weights),
@@ -361,5 +364,5 @@ class _Counting:
             refusal=next(iter(self._refused), None),
             messages_of=shown | self._messages_of,
             keys_of=keys_of,
-            heaviest=heavy,
+            heaviest=tuple(heavy),
         )
