@@ -169,13 +169,15 @@ def _out_of_range(low: int, high: int | None, convert: Callable[[Any], Any]) -> 
     return find
 
 
+def _is_expiration(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS
+
+
 def _bad_expirations(name: str, column: Any) -> Fault:
     """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
     texts = as_binary(column).to_pylist()
-    bad = [
-        text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
-        for text in texts
-    ]
+
+    bad = [text is not None and not _is_expiration(text) for text in texts]
     return Fault(
         np.array(bad, bool),
         lambda at: (
@@ -340,8 +342,8 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
 
 
 def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
-    for name in positions if options.to_streams else ():
-        if name not in ("key", "value"):
+    for name in positions:
+        if options.to_streams and name not in ("key", "value"):
             raise InputError(
                 f"column {name!r}: rows of streams have a key and a value alone: drop the column, or put it into the value"
             )

@@ -75,7 +75,12 @@ def place(
     placement = Placement.of(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
-    columns = order_by if isinstance(order_by, (list, tuple)) else [] if order_by is None else [order_by]
+    if order_by is None:
+        columns: Sequence[str | Column] = ()
+    elif isinstance(order_by, (list, tuple)):
+        columns = order_by
+    else:
+        columns = [order_by]
     return _repartition(df, column, ring, placement, list(map(_as_column, columns)))
 
 

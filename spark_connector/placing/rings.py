@@ -96,7 +96,8 @@ class WatchedRing:
 
     def __init__(self, source: GivenRing | None, read: Callable[[], Any] | None = None) -> None:
         self._read = source if callable(source) else read
-        self.ring = None if source is None else _ring_of(source() if callable(source) else source)
+        given = source() if callable(source) else source
+        self.ring = None if source is None else _ring_of(given)
 
     @property
     def can_be_read(self) -> bool:

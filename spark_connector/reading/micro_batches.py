@@ -70,7 +70,8 @@ class Sources:
                     f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
                     queue=stream,
                 )
-        for stream in bound if isinstance(bound, Mapping) else ():
+        named = bound if isinstance(bound, Mapping) else ()
+        for stream in named:
             if stream not in self._now:
                 raise InputError(
                     f"option {option!r} names stream {stream!r}, which is not one of {self._options.source}: leave it out",
@@ -239,7 +240,8 @@ def offsets_behind_latest(progress: Any) -> dict[str, Any]:
     sources = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     behind: dict[str, int] = {}
     for source in sources["sources"]:
-        end, latest = (_streams_of(source.get(name)) for name in ("endOffset", "latestOffset"))
+        end = _streams_of(source.get("endOffset"))
+        latest = _streams_of(source.get("latestOffset"))
         behind |= {name: max(0, latest[name] - end[name]) for name in end.keys() & latest.keys()}
     if not behind:
         return {}
