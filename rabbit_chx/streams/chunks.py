@@ -154,16 +154,19 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
         )
     if offset + records > _MOST_OFFSET:  # no CRC covers the header
         raise _damage_error(offset, f"offsets end at {_MOST_OFFSET}")
+
     end = _HEADER.size + size
     if end > len(data):
         raise _damage_error(
             offset, f"{size} bytes of entries are announced, and {len(data) - _HEADER.size} are there"
         )
+
     body = data[_HEADER.size : end]
     if check_crc and zlib.crc32(body) != crc:
         raise _damage_error(
             offset, f"the CRC of its entries is {zlib.crc32(body):#010x} instead of {crc:#010x}"
         )
+
     trailer = data[end : end + trailer_size]
     chunk = Chunk(offset, records, timestamp_ms, epoch, crc, _KINDS[kind], body, trailer, entries)
     if chunk.kind != "user" and not _is_tracking(chunk):  # no CRC covers the header
@@ -171,6 +174,7 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
             offset,
             f"its header has type {kind}, tracking data of the broker, and its {entries} entries are not tracking data",
         )
+
     return chunk
 
 

@@ -327,6 +327,7 @@ class FrameSplitter:
             frames.append(self._partial)
             self._partial = None
             data = data[taken:]
+
         buffer = self._rest + data if self._rest else data
         view = memoryview(buffer)
         at = 0
@@ -343,6 +344,7 @@ class FrameSplitter:
                         "start after the chunk"
                     )
                 raise ValueError(f"{buffer[at : at + 8]!r} begins no frame: its size would be {size}")
+
             end = at + _SIZE.size + size
             if end > len(buffer):
                 self._partial = np.empty(size, np.uint8).data  # it takes no memory until it is filled
@@ -350,8 +352,10 @@ class FrameSplitter:
                 self._fill(view[at + _SIZE.size :])
                 at = len(buffer)
                 break
+
             frames.append(view[at + _SIZE.size : end])
             at = end
+
         self._rest = buffer[at:]
         return frames
 

@@ -162,6 +162,7 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
     pieces = [piece for piece in pieces if piece.records]
     if not pieces:
         return pa.RecordBatch.from_pylist([], schema=schema)
+
     data, ends = _records(pieces)
     counts = np.array([piece.records for piece in pieces])
     firsts = np.array([piece.offset for piece in pieces], np.uint64).astype(np.int64)
@@ -175,6 +176,7 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
         times = times[wanted]
         starts = starts[wanted]
         ends = ends[wanted]
+
     columns = {"offset": pa.array(offsets), "timestamp": pa.array(times).cast(_TIMESTAMP)}
     columns.update(_Messages(data, starts, ends, schema.names[2:]).columns())
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -254,16 +256,19 @@ class _Messages:
                     break
                 self._follow(*self._waiting.pop())
             self._odd += [rows for rows, _, _ in self._waiting]
+
         odd = np.sort(np.concatenate(self._odd))
         columns = {name: self._column(name) for name in self._names}
         if not len(odd):
             return columns
+
         messages = [
             read_message(self._data[start:end])
             for start, end in zip(self._starts[odd].tolist(), self._ends[odd].tolist(), strict=True)
         ]
         order = np.arange(len(self._starts))
         order[odd] = len(order) + np.arange(len(odd))
+
         return {
             name: pa.concat_arrays(
                 [column, pa.array([getattr(message, name) for message in messages], column.type)]
@@ -282,6 +287,7 @@ class _Messages:
             if width is None or code <= self._previous:
                 self._odd.append(rows)
                 return
+
             begin = at + 4 + width
             end = begin + self._size(width, begin)
             rows, at, begin, end = self._sound(end <= self._ends[rows], rows, at, begin, end)
@@ -289,12 +295,14 @@ class _Messages:
                 rows, begin, end = self._sound(end == self._ends[rows], rows, begin, end)
                 self._note("value", rows, begin, end)
                 return
+
             if code == ANNOTATIONS:
                 rows, at, end = self._annotations(rows, at, begin, end, width)
             elif code == PROPERTIES and width and "message_id" in self._names:
                 rows, at, end = self._message_id(rows, at, begin, end, width)
             if COLUMN_OF.get(code) in self._names:
                 self._note(code, rows, at, end)
+
             at = end
             self._previous = code
 
@@ -499,6 +507,7 @@ class EncodedRows:
             places[bounds[row:after] - first + _FRAME_HEAD.size] = ids[row:after]
             frames.append(memoryview(frame))
             row = after
+
         return frames
 
 
@@ -647,20 +656,24 @@ def encode_rows(
             texts.insert(0, (b"\xa3\x15x-stream-filter-value", filter_value))
         texts[0] = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + texts[0][0], texts[0][1]
         sections += _text_section(b"\0Sr", 0xC1, 2 + 2 * len(texts), texts)
+
     if message_ids is not None:
         id_ = _single(message_ids, "message_ids")
         sections += _text_section(b"\0Ss", 0xC0, 1, [(b"", id_)])
+
     sizes = _sizes(body)
     short = sizes.max(initial=0) < 256
     sections.append(([b"\0Su\xa0" if short else b"\0Su\xb0", (">u1" if short else ">u4", sizes)], body))
     if not len(body):
         return EncodedRows(np.empty(0, np.uint8), np.zeros(1, np.int64))
+
     lengths = sum(_width(fields) + _sizes(column) for fields, column in sections)
     sections[0][0].insert(0, (">u4", lengths))
     if not is_sub_entry:
         if filter_value is not None:
             sections.insert(0, ([(">u2", _sizes(filter_value))], filter_value))
         sections[0][0].insert(0, (">u8", 0))
+
     parts = [part for fields, column in sections for part in (_fixed(fields, len(body)), column)]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     _, bounds, messages = joined.buffers()
@@ -739,11 +752,13 @@ def as_column(values: Any, name: str) -> Column:
         except (pa.ArrowException, UnicodeEncodeError):  # the loop finds the value, or takes its bytes
             rows = [_bytes_of(value, name, row) for row, value in enumerate(values)]
             column = pa.array(rows, pa.large_binary())
+
     if not len(column):
         return pa.array([], pa.large_binary())
     if column.null_count:
         row = int(np.argmax(column.is_null()))
         raise RowError(f"row {row} of {name} is null: drop such rows, or fill them")
+
     try:
         return column.cast(pa.large_binary())
     except (pa.ArrowException, NotImplementedError):
