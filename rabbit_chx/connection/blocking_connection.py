@@ -261,6 +261,7 @@ class Connection(ServedConnection):
             except BaseException as cause:
                 session.failure = failures.interruption(session.where, cause)
                 raise
+
         if session.failure is not None:
             raise session.failure
 

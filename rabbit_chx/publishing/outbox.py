@@ -378,6 +378,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     interruption: BaseException | None = None
     was_completing = is_in_callback()
     _here.completes = True
+
     try:
         while left:
             try:
@@ -396,6 +397,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
                 interruption = interruption or cause
     finally:
         _here.completes = was_completing
+
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
 

@@ -192,6 +192,7 @@ class Returns:
         ledger = self._ledger
         if len(self._found) > 2 * ledger.open + 100:
             self._found = {tag: row for tag, row in self._found.items() if ledger.is_open(tag)}
+
         for after, is_exact in (
             (self._last, True),
             (self._last, False),  # the broker may add headers: message interceptors
@@ -208,6 +209,7 @@ class Returns:
                     self._found[tag] = batch, index
                     self._last = max(self._last, tag)
                     return batch, batch.numbers[index]
+
         return None
 
     def find_unanswered(self) -> list[tuple[RowBatch, int]]:
@@ -480,6 +482,7 @@ class Tally:
             self._returned + len(self._find_unanswered() if connection else ()) - self.returned_in_doubt
         )
         nacked = self.nacked + self.closed - self.refused_in_doubt
+
         return PublishReport(
             rows=self.rows,
             confirmed=confirmed,

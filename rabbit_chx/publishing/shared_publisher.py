@@ -78,6 +78,7 @@ class SharedPublisher(PublisherBase):
         retries = _adapt_retries(options.retries)
         if self._read_ring is not None:
             self._route_by(self._read_ring())
+
         self._block_s = options.block_s
         self._constant = self._builder.properties.constant
         self._own_exchange = DEFAULT_EXCHANGE if self._builder.routing else self.exchange.encode()
@@ -197,6 +198,7 @@ class SharedPublisher(PublisherBase):
             if is_queued:
                 await future
                 return
+
             timer = loop.call_later(self._block_s, self._give_up, message)
             try:
                 await future
@@ -262,6 +264,7 @@ class SharedPublisher(PublisherBase):
                 body = one_as_bytes(body, "body")
         except InputError as cause:
             raise type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange) from None
+
         return Message(key, body, content, route, future, time.monotonic(), loop)
 
     def _wait_for_room(self, message: Message) -> None:
