@@ -580,6 +580,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
         for name, flag in PROPERTY_FLAGS.items():
             if not flags & flag:
                 continue
+
             if name in ("delivery_mode", "priority"):
                 found[name] = properties[at]
                 at += 1
@@ -597,6 +598,7 @@ def properties_in(properties: bytes) -> dict[str, Any]:
                 found[name] = properties[start:at].decode(errors="replace")
     except (struct.error, IndexError):
         at = len(properties) + 1
+
     if at > len(properties):
         raise InputError("these bytes are not message properties: they end too early")
     return found
@@ -645,12 +647,14 @@ def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
         elif values:
             value = values[0]
         return AmqpField(type_, value), start + form.size
+
     (size,) = _LENGTH.unpack_from(data, start)
     start, end = start + 4, start + 4 + size
     if end > len(data):
         raise InputError(f"these bytes are not a header table: a field of {size} bytes ends after them")
     if tag not in _SIZED_BY_TAG:
         raise InputError(f"these bytes are not a header table: {tag!r} is not a field type")
+
     content = data[start:end]
     type_ = _SIZED_BY_TAG[tag]
     if type_ == "table":
