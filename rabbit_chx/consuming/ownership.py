@@ -288,6 +288,7 @@ class Subscription:
         busy = set(self.in_progress)
         lanes = self.member.concurrency
         free = lanes - len(busy)
+
         while self.pending and free > 0:
             delivery = self.pending.popleft()
             if delivery.marker is not None:
@@ -298,15 +299,18 @@ class Subscription:
                 if self.hand_over is not None:
                     break
                 continue
+
             lane = self.lane_of(delivery)
             if lane in busy or not self.turns.may_start(self.queue, delivery.tag):
                 held_back.append(delivery)
                 busy.add(lane)
                 continue
+
             free -= 1
             busy.add(lane)
             self.in_progress[lane] = MessageInProgress(delivery, delivery.attempt)
             commands.append(StartHandler(self.number, delivery, delivery.attempt, self.generation))
+
         self.pending.extendleft(reversed(held_back))
         return commands
 

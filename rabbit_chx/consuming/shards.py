@@ -148,6 +148,7 @@ class _ConsumerBase(ABC):
             errors = self._handler_errors()
             self._consumers = {}
             await connection.close()
+
         if errors:
             raise errors[0]
         return None if self._stop.is_set() else lost
