@@ -220,6 +220,7 @@ class _File:
                 found[name] = queue
                 if not is_typed and not is_certain:
                     untyped.add(name)
+
         return [queue for queue in found.values() if queue is not None], frozenset(untyped)
 
     def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
@@ -228,6 +229,7 @@ class _File:
         for path, entry in self._entries("bindings"):
             if not self.judge(path, entry, _binding_faults(entry, types)) or not entry["source"]:
                 continue
+
             binding = make_object(BindingDefinition, entry)
             source = binding.source
             place = binding.destination
@@ -240,8 +242,10 @@ class _File:
                 self.judge(path, entry, _member_faults(binding, is_second=(source, place) in members))
             elif fault := match_fault(binding, types):
                 self.judge(path, entry, [("refused", f"x-match: {fault[0]}")])
+
             members.add((source, place))
             found[binding] = None
+
         return list(found)
 
     def _read_policies(self) -> list[PolicyDefinition]:
@@ -474,6 +478,7 @@ def _parameter_faults(entry: Entry) -> _Faults:
         and (component, value) != ("vhost-limits", [])
     ):
         yield "refused", f"its value is {show_value(value)}, not an object"
+
     if component == "policy":
         yield "refused", "policies are not parameters: write it among the policies"
     elif component == "vhost-limits":

@@ -433,6 +433,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "set the policy with one shard fewer, and then set it again unchanged: a change makes the plugin create missing shards",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
         yield Finding(
             "node-away",
@@ -440,6 +441,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "start the node; if it was removed, unbind them, consume the remaining messages, and delete them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in exchange.surplus if shard.keys):
         without_policy = exchange.policy is None
         why = (
@@ -451,6 +453,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "go on consuming from them; or unbind them, which moves keys, consume the remaining messages, and delete them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if not shard.keys):
         yield Finding(
             "unbound",
@@ -458,6 +461,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "consume the remaining messages, and delete them; or change the policy so that it asks for them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if shard.consumers == 0):
         yield Finding(
             "unconsumed",
@@ -466,6 +470,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does",
             names=names,
         )
+
     if exchange.type == MODULUS_EXCHANGE and len(shards) > 1 and exchange.release.follows(MODULUS_UNORDERED):
         yield Finding(
             "unordered",

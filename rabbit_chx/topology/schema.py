@@ -214,6 +214,7 @@ def _exchange_faults(entry: Entry) -> Faults:
     arguments = entry.get("arguments")
     is_super_stream = isinstance(arguments, Mapping) and OF_SUPER_STREAM in arguments
     hashes_keys = type_ in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream
+
     if written and type_ != HASH_EXCHANGE:
         message = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this one is of type {type_}"
         fix = f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written[0]}`'
@@ -547,6 +548,7 @@ def vhost_objects(
     exchanges = [
         exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(BROKERS_OWN)
     ]
+
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
     unnamed = [queue.name for queue in queues if queue.name.startswith(BROKERS_OWN)]
@@ -557,6 +559,7 @@ def vhost_objects(
     }
     plain_bindings = []
     sources_left_out = set()
+
     for binding in bindings:
         source = binding.source
         place = binding.destination
@@ -570,6 +573,7 @@ def vhost_objects(
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
+
     left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
     rings, refused = _unordered_rings(members, release)
     lists = {
