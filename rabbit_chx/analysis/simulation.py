@@ -278,17 +278,20 @@ class _Counting:
         self._count_messages(outcomes, weights.values())
         called = values if names is None else names
         afters = outcomes
+
         if self._changed is not None:
             afters = self._hashing.route_all(distinct, self._changed)
             for (identity, count), before, after in zip(weights.items(), outcomes, afters, strict=True):
                 is_new = self._weights is not None and identity not in self._weights
                 name = called[first[identity]] if is_new else None
                 self._count_move(name, before, after, count, is_new=is_new)
+
         if self._weights is None:
             for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
                 if not isinstance(outcome, Refused):
                     self._sketch.add((called[first[identity]], outcome, after), count)
             return
+
         for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
             if identity in self._weights:
                 self._weights[identity] += count
@@ -297,6 +300,7 @@ class _Counting:
             self._named[identity] = called[first[identity]], outcome, after
             if not isinstance(outcome, Refused):
                 self._keys_of[outcome] += 1
+
         if self._most is not None and len(self._weights) > self._most:
             self._forget(self._weights)
 
@@ -357,6 +361,7 @@ class _Counting:
                 name, place, after = self._named[identity]
                 if not isinstance(place, Refused):
                     heavy.append(HeavyKey(name, self._weights[identity], place, after))
+
         return SampleCounts(
             messages=self._messages,
             keys=None if self._weights is None else len(self._weights),

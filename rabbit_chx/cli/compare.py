@@ -109,10 +109,12 @@ def compare(
         of_ring.check(first)
     else:
         of_ring.check(first, other)
+
     is_whole = first.is_topology and first.exchange is None
     has_more = other or added or removed or keys or hashed.hash_header
     if is_whole and to_release and not has_more:
         return _upgrade(first, of_ring, to_release, allow)
+
     given = of_ring.read(first, parse_release(of_ring.release), warns=False)
     rules = parse_release(to_release)
     sides = [given]
@@ -122,11 +124,13 @@ def compare(
         refuse_unpinned(other, sides[1], given)
     elif rules is not None or added or removed:
         sides.append(given.changed_to(_change(given.source, removed, added)).under(rules))
+
     sides = [hashed.decide(side) for side in sides] if keys else sides
     if allow and len(sides) < 2:
         raise InputError(
             f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
         )
+
     signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
     changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
