@@ -266,11 +266,13 @@ class MessageColumns:
                     "`to_json(struct(*))`, name its part in columnNames, or set ignoreUnknownColumns; parts are "
                     f"{', '.join(KNOWN_COLUMNS)}"
                 )
+
             for role in roles:
                 if role in positions:
                     raise InputError(f"column {field.name!r}: there is a second column {role}: drop one")
                 _check_type(field, KNOWN_COLUMNS[role])
                 positions[role] = position
+
         keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
@@ -279,6 +281,7 @@ class MessageColumns:
                 raise InputError(
                     f"column {role!r} is missing: it holds {content}, as a string or binary (columns are: {names})"
                 )
+
         return cls(
             value=positions["value"],
             # The default exchange routes by the name of the queue.
@@ -347,6 +350,7 @@ def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
             raise InputError(
                 f"column {name!r}: rows of streams have a key and a value alone: drop the column, or put it into the value"
             )
+
     if "exchange" in positions and not options.allow_exchange_column:
         raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
     if "exchange" not in positions and not options.target:

@@ -105,11 +105,13 @@ class Sources:
                 "-2 is its first row, and -1 is the end",
                 queue=stream,
             )
+
         offset = bound[stream] if isinstance(bound, Mapping) else bound
         if offset in ("earliest", _EARLIEST):
             return self.logs.offset_of(stream, "first", end)
         if offset in ("latest", _LATEST):
             return end.offset
+
         assert isinstance(offset, int)  # the options are checked
         if offset > end.offset:
             self.lose(
@@ -118,6 +120,7 @@ class Sources:
                 "again, or its log was cut; pass an offset that it has",
                 f"{offset - end.offset:,} offsets are passed over",
             )
+
         return min(offset, end.offset)
 
     def _streams(self) -> tuple[str, ...]:
@@ -338,6 +341,7 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
+
         # The rows of a new stream, or of a new log, are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
         return (
@@ -360,6 +364,7 @@ class MicroBatches:
         unread = "how many rows behind that were not read is not known, since the query has just started"
         if seen is not None:
             unread = f"{max(0, seen - place.next):,} rows behind that were seen and not read"
+
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
             if stream not in self._gone:
@@ -370,6 +375,7 @@ class MicroBatches:
                 )
                 self._gone.add(stream)
             return place
+
         self._gone.discard(stream)
         if end.offset < place.next:
             differs = f"it ends at offset {end.offset}: it was deleted and created again, or its log was cut"
@@ -377,6 +383,7 @@ class MicroBatches:
             differs = f"its log was rewritten: where {place.before} was, {found} is there. It was deleted and made again, or its log was cut"
         else:
             return place
+
         first = 0 if self._options.fail_on_data_loss else self._logs.offset_of(stream, "first", end)
         self._sources.lose(
             stream,

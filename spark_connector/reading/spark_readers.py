@@ -351,6 +351,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
     missing = 0
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
+
     try:
         with _open_range(each, options, task) as reader:
             for batch in reader:
@@ -360,6 +361,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 )
                 read_to = reader.next_offset
                 missing = reader.missing
+
             missing = reader.missing
             if options.filter_values:
                 _log.info(
@@ -368,6 +370,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                     reader.rows_read,
                     reader.rows_returned,
                 )
+
             read_to = each.end
     except (MissingRowsError, NotFoundError) as cause:
         if strict:
@@ -387,6 +390,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             read_to,
             each.end - 1,
         )
+
     if missing:
         _log.warning(
             "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",
