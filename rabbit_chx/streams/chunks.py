@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import zlib
 from functools import cache
-from itertools import repeat
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -301,9 +300,11 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
         if has_room and (np.ndarray((records,), ">u4", data, 0, (each,)) == each - 4).all():
             return np.arange(each, each * (records + 1), each)
     at = 0
+    ends = []
     try:
-        # For each record of a stream: a loop that appends takes longer.
-        ends = [at := at + 4 + _length_at(data, at)[0] for _ in repeat(None, records)]
+        for _ in range(records):
+            at += 4 + _length_at(data, at)[0]
+            ends.append(at)
     except struct.error:
         return None
     return np.array(ends, np.int64) if at == len(data) else None
