@@ -301,12 +301,11 @@ class ConsistentHashExchange(HashExchange):
         place = self.ring.buckets[walk[-1]]
         destination = self.key_map.queue_of(place)
 
+        reason = None
         if place is None:
             reason = f"bucket {walk[-1]} is a hole in the ring"
         elif destination is None:
             reason = f"{place!s} has no queue"
-        else:
-            reason = None
 
         return about(
             destination,
