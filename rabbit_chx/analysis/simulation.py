@@ -184,10 +184,9 @@ def simulate(
     if values is None:
         return Simulation(ring, tuple(places), None, change)
 
-    batches: Iterable[SampleBatch]
     if isinstance(values, Iterator):
-        batches = values
-        most_distinct = MOST_DISTINCT
+        batches: Iterable[SampleBatch] = values
+        most_distinct: int | None = MOST_DISTINCT
     else:
         batches = [SampleBatch(cast("Sequence[Any]", values))]
         most_distinct = None
