@@ -78,12 +78,11 @@ def place(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
 
-    if order_by is None:
-        columns: Sequence[str | Column] = ()
-    elif isinstance(order_by, (list, tuple)):
-        columns = order_by
-    else:
-        columns = [order_by]
+    columns: list[Any] = []
+    if isinstance(order_by, (list, tuple)):
+        columns += order_by
+    elif order_by is not None:
+        columns.append(order_by)
 
     return _repartition(df, column, ring, placement, list(map(_as_column, columns)))
 
