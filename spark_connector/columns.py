@@ -169,13 +169,15 @@ def _out_of_range(low: int, high: int | None, convert: Callable[[Any], Any]) -> 
     return find
 
 
+def _is_expiration(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS
+
+
 def _bad_expirations(name: str, column: Any) -> Fault:
     """Find invalid expirations, which close the channel (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
     texts = as_binary(column).to_pylist()
-    bad = [
-        text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)
-        for text in texts
-    ]
+
+    bad = [text is not None and not _is_expiration(text) for text in texts]
     return Fault(
         np.array(bad, bool),
         lambda at: (
@@ -264,11 +266,13 @@ class MessageColumns:
                     "`to_json(struct(*))`, name its part in columnNames, or set ignoreUnknownColumns; parts are "
                     f"{', '.join(KNOWN_COLUMNS)}"
                 )
+
             for role in roles:
                 if role in positions:
                     raise InputError(f"column {field.name!r}: there is a second column {role}: drop one")
                 _check_type(field, KNOWN_COLUMNS[role])
                 positions[role] = position
+
         keyless = options.queue or options.routing_key is not None
         _check_options(positions, options)
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
@@ -277,6 +281,7 @@ class MessageColumns:
                 raise InputError(
                     f"column {role!r} is missing: it holds {content}, as a string or binary (columns are: {names})"
                 )
+
         return cls(
             value=positions["value"],
             # The default exchange routes by the name of the queue.
@@ -340,11 +345,12 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
 
 
 def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
-    for name in positions if options.to_streams else ():
-        if name not in ("key", "value"):
+    for name in positions:
+        if options.to_streams and name not in ("key", "value"):
             raise InputError(
                 f"column {name!r}: rows of streams have a key and a value alone: drop the column, or put it into the value"
             )
+
     if "exchange" in positions and not options.allow_exchange_column:
         raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
     if "exchange" not in positions and not options.target:

@@ -267,15 +267,18 @@ def read_message(row: bytes) -> StoredMessage:
         body, places = _body_and_sections(row)
     except _DAMAGE:
         return StoredMessage(row)
+
     try:
         annotations, _ = _read(row, places[ANNOTATIONS])
         names = ("x-routing-key", "x-exchange", "x-stream-filter-value")
         key, exchange, filter_value = map(annotations.get, names)
     except (KeyError, AttributeError, *_DAMAGE):
         key = exchange = filter_value = None
+
     texts = {code: texts_in(code, row[at:]) for code, at in places.items() if code in COLUMN_OF}
     properties = texts.get(PROPERTIES, {})
     headers = {**texts.get(ANNOTATIONS, {}), **texts.get(APPLICATION, {})}
+
     return StoredMessage(
         body,
         _encoded(key) if isinstance(key, (str, bytes)) else None,
@@ -307,15 +310,21 @@ def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
     sequences: list[Any] = []
     value: Any = None
     at = 0
+
     while at < len(row):
         if row[at] != _DESCRIBED:
             raise ValueError
+
         descriptor, at = _read(row, at + 1)
         code = _SECTIONS.get(descriptor) if isinstance(descriptor, str) else descriptor
         if code in _NOT_BODY:
             places[code] = at
-            at = at + 1 if row[at] == _EMPTY_LIST else _bounds(row, row[at], at + 1)[1]
+            if row[at] == _EMPTY_LIST:
+                at += 1
+            else:
+                _, at = _bounds(row, row[at], at + 1)
             continue
+
         content, at = _read(row, at)
         if code == DATA:
             data.append(memoryview(content))
@@ -325,6 +334,7 @@ def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
             value = content
         else:
             raise ValueError
+
     if sequences:
         return (as_text(sequences) or "").encode(), places
     if isinstance(value, (int, float, list, dict)):
@@ -364,12 +374,17 @@ def _compound(data: bytes, constructor: int, at: int, depth: int) -> tuple[Any, 
     count = int.from_bytes(data[begin:place])
     if place > end or count > end - place or constructor not in (*_LISTS, *_MAPS, *_ARRAYS):
         raise ValueError
+
     items = []
     inner = data[place] if constructor in _ARRAYS else None
     place += inner is not None
     for _ in range(count):
-        item, place = _read(data, place, depth) if inner is None else _content(data, inner, place, depth)
+        if inner is None:
+            item, place = _read(data, place, depth)
+        else:
+            item, place = _content(data, inner, place, depth)
         items.append(item)
+
     if place != end:
         raise ValueError
     if constructor in _MAPS:

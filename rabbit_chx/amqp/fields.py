@@ -580,19 +580,25 @@ def properties_in(properties: bytes) -> dict[str, Any]:
         for name, flag in PROPERTY_FLAGS.items():
             if not flags & flag:
                 continue
+
             if name in ("delivery_mode", "priority"):
-                found[name], at = properties[at], at + 1
+                found[name] = properties[at]
+                at += 1
             elif name == "timestamp":
-                (found[name],), at = _TIMESTAMP.unpack_from(properties, at), at + _TIMESTAMP.size
+                (found[name],) = _TIMESTAMP.unpack_from(properties, at)
+                at += _TIMESTAMP.size
             elif name == "headers":
                 (size,) = _LENGTH.unpack_from(properties, at)
-                found[name], at = parse_table(properties[at + 4 : at + 4 + size]), at + 4 + size
+                start = at + _LENGTH.size
+                at = start + size
+                found[name] = parse_table(properties[start:at])
             else:
                 start = at + 1
                 at = at + 1 + properties[at]
                 found[name] = properties[start:at].decode(errors="replace")
     except (struct.error, IndexError):
         at = len(properties) + 1
+
     if at > len(properties):
         raise InputError("these bytes are not message properties: they end too early")
     return found
@@ -635,14 +641,20 @@ def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
     if tag in _FIXED_BY_TAG:
         type_, form = _FIXED_BY_TAG[tag]
         values: tuple[Any, ...] = form.unpack_from(data, start)
-        value = values if type_ == "decimal" else values[0] if values else None
+        value: Any = None
+        if type_ == "decimal":
+            value = values
+        elif values:
+            value = values[0]
         return AmqpField(type_, value), start + form.size
+
     (size,) = _LENGTH.unpack_from(data, start)
     start, end = start + 4, start + 4 + size
     if end > len(data):
         raise InputError(f"these bytes are not a header table: a field of {size} bytes ends after them")
     if tag not in _SIZED_BY_TAG:
         raise InputError(f"these bytes are not a header table: {tag!r} is not a field type")
+
     content = data[start:end]
     type_ = _SIZED_BY_TAG[tag]
     if type_ == "table":

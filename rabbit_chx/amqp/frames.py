@@ -210,7 +210,10 @@ def error_for(
     kind: type[errors.RabbitChxError] = errors.BrokerRefusedError
     remedy = "look at the broker's log"
     for known_code, words, meant, advice in _MEANINGS:
-        if known_code == code and (found := re.search(words, text, re.DOTALL)):
+        if known_code != code:
+            continue
+        found = re.search(words, text, re.DOTALL)
+        if found:
             # Only of an unknown type the remedy depends on a name.
             kind = meant
             remedy = advice or exchange_type_remedy(found[1])

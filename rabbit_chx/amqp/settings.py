@@ -183,6 +183,7 @@ class ConnectionSettings:
         require_secret("password", self.password)
         if not self.host:
             raise InputError("host is empty: pass a name or an address")
+
         check_whole("port", self.port, 1, 65535)
         for name, least, most in (
             ("heartbeat_s", 0, 65535),
@@ -191,11 +192,13 @@ class ConnectionSettings:
         ):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least, most)
+
         if not is_number(self.connection_timeout_s) or not 0 < self.connection_timeout_s <= MAX_TIMEOUT_S:
             raise InputError(
                 f"connection_timeout_s is {self.connection_timeout_s}: "
                 f"more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds are possible"
             )
+
         vhost_bytes = len(self.vhost.encode())
         if vhost_bytes > MAX_SHORTSTR:
             raise InputError(too_long("the vhost", vhost_bytes))
@@ -384,6 +387,7 @@ def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
         values["username"] = url.username
     if url.password is not None:
         values["password"] = url.password
+
     mechanisms: list[str] = []
     tls: dict[str, str] = {}
     for name, value in _parameters(url, _CONNECTION_PARAMETERS + TLS_PARAMETERS):
@@ -393,6 +397,7 @@ def _settings(text: str, schemes: Sequence[str]) -> ConnectionSettings:
             tls[name] = value
         else:
             values |= _connection_field(name, value)
+
     if mechanisms:
         values["auth_mechanisms"] = _mechanisms(mechanisms)
     return ConnectionSettings(**values, tls=_tls_settings(url.scheme, tls))

@@ -475,12 +475,12 @@ class SlotLoad:
             messages[place] += count
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
-        heaviest = sketch.heaviest(_HEAVIEST)
-        keys = tuple(
-            KeyLoad(key, place, count.least, count.most) for count in heaviest for key, place in [count.key]
-        )
+        keys = []
+        for load in sketch.heaviest(_HEAVIEST):
+            key, place = load.key
+            keys.append(KeyLoad(key, place, load.least, load.most))
         counted = {place: count for place, count in messages.items() if place is not None}
-        return cls(counted, nowhere, keys)
+        return cls(counted, nowhere, tuple(keys))
 
     @property
     def sent(self) -> int:

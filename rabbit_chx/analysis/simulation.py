@@ -184,9 +184,14 @@ def simulate(
     if values is None:
         return Simulation(ring, tuple(places), None, change)
 
-    streamed = isinstance(values, Iterator)
-    counting = _Counting(ring, changed, hashing, MOST_DISTINCT if streamed else None)
-    for batch in values if streamed else [SampleBatch(cast("Sequence[Any]", values))]:
+    if isinstance(values, Iterator):
+        batches: Iterable[SampleBatch] = values
+        most_distinct: int | None = MOST_DISTINCT
+    else:
+        batches = [SampleBatch(cast("Sequence[Any]", values))]
+        most_distinct = None
+    counting = _Counting(ring, changed, hashing, most_distinct)
+    for batch in batches:
         counting.add(batch)
     sample = counting.counts(shares, heaviest)
     return Simulation(ring, tuple(places), sample, change and counting.change(change))
@@ -272,17 +277,20 @@ class _Counting:
         self._count_messages(outcomes, weights.values())
         called = values if names is None else names
         afters = outcomes
+
         if self._changed is not None:
             afters = self._hashing.route_all(distinct, self._changed)
             for (identity, count), before, after in zip(weights.items(), outcomes, afters, strict=True):
                 is_new = self._weights is not None and identity not in self._weights
                 name = called[first[identity]] if is_new else None
                 self._count_move(name, before, after, count, is_new=is_new)
+
         if self._weights is None:
             for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
                 if not isinstance(outcome, Refused):
                     self._sketch.add((called[first[identity]], outcome, after), count)
             return
+
         for (identity, count), outcome, after in zip(weights.items(), outcomes, afters, strict=True):
             if identity in self._weights:
                 self._weights[identity] += count
@@ -291,6 +299,7 @@ class _Counting:
             self._named[identity] = called[first[identity]], outcome, after
             if not isinstance(outcome, Refused):
                 self._keys_of[outcome] += 1
+
         if self._most is not None and len(self._weights) > self._most:
             self._forget(self._weights)
 
@@ -339,21 +348,19 @@ class _Counting:
         """Return the counts of the sample."""
         shown = dict.fromkeys(shares, 0)
         keys_of: dict[Place, int] = {}
+        heavy = []
         if self._weights is None:
-            heavy = tuple(
-                HeavyKey(name, count.least, place, after)
-                for count in self._sketch.heaviest(heaviest)
-                for name, place, after in [count.key]
-            )
+            for count in self._sketch.heaviest(heaviest):
+                name, place, after = count.key
+                heavy.append(HeavyKey(name, count.least, place, after))
         else:
             keys_of = shown | self._keys_of
             most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
-            heavy = tuple(
-                HeavyKey(name, self._weights[identity], place, after)
-                for identity in most
-                for name, place, after in [self._named[identity]]
-                if not isinstance(place, Refused)
-            )
+            for identity in most:
+                name, place, after = self._named[identity]
+                if not isinstance(place, Refused):
+                    heavy.append(HeavyKey(name, self._weights[identity], place, after))
+
         return SampleCounts(
             messages=self._messages,
             keys=None if self._weights is None else len(self._weights),
@@ -361,5 +368,5 @@ class _Counting:
             refusal=next(iter(self._refused), None),
             messages_of=shown | self._messages_of,
             keys_of=keys_of,
-            heaviest=heavy,
+            heaviest=tuple(heavy),
         )

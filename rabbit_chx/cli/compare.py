@@ -105,10 +105,16 @@ def compare(
     """
     first = parse_ring(ring)
     other = None if to is None else parse_ring(to)
-    of_ring.check(first, *([] if other is None else [other]))
+    if other is None:
+        of_ring.check(first)
+    else:
+        of_ring.check(first, other)
+
     is_whole = first.is_topology and first.exchange is None
-    if is_whole and to_release and not (other or added or removed or keys or hashed.hash_header):
+    has_more = other or added or removed or keys or hashed.hash_header
+    if is_whole and to_release and not has_more:
         return _upgrade(first, of_ring, to_release, allow)
+
     given = of_ring.read(first, parse_release(of_ring.release), warns=False)
     rules = parse_release(to_release)
     sides = [given]
@@ -118,11 +124,13 @@ def compare(
         refuse_unpinned(other, sides[1], given)
     elif rules is not None or added or removed:
         sides.append(given.changed_to(_change(given.source, removed, added)).under(rules))
+
     sides = [hashed.decide(side) for side in sides] if keys else sides
     if allow and len(sides) < 2:
         raise InputError(
             f"--allow moved={allow[0]:g} is a limit of what a change moves: pass --add, --remove, --to or --to-release, too"
         )
+
     signed = {"+": added, "-": removed, "to": filter(None, (to, to_release))}
     changes = [f"{sign} {text.partition('=')[0]}" for sign, texts in signed.items() for text in texts]
     about = of_ring.broker.live().address if first.is_live else ""
@@ -167,18 +175,25 @@ def _compared(
             "differently: pass a sample, as --keys FILE or --keys 'user-{1..1000}'"
         )
     is_determined = is_known or (change is not None and change.moved is not None)
-    for doubt in () if is_determined else dict.fromkeys(filter(None, (side.doubt for side in sides))):
+    learn = ""
+    undetermined: Sequence[RingInput] = ()
+    if not is_determined:
+        undetermined = sides
+        learn = next((side.learn for side in sides if side.learn), "")
+    for doubt in dict.fromkeys(side.doubt for side in undetermined if side.doubt):
         say(f"not determined: {doubt}")
+    least = find_least_moved(ring, changed) if is_change and is_known else None
+    rules = _rules(ring, change, hashing) if change and change.shares is None else ()
     report = compare_report(
         simulation,
         is_determined=is_determined,
-        least=find_least_moved(ring, changed) if is_change and is_known else None,
-        rules=_rules(ring, change, hashing) if change and change.shares is None else (),
+        least=least,
+        rules=rules,
         headings=headings,
-        learn="" if is_determined else next(filter(None, (side.learn for side in sides)), ""),
+        learn=learn,
     )
     is_lost = any(side.loses(_places(side.source)) for side in sides)
-    code = code_of(*([] if is_determined else sides), is_lost=is_lost)
+    code = code_of(*undetermined, is_lost=is_lost)
     if change is None or code == ExitCode.PARTLY:
         return CommandResult(report, code)
     moved = [] if change.moved is None else [change.moved]

@@ -130,12 +130,12 @@ def read_topology(
         if is_strict and oddities:
             raise TopologyError(oddities, file=name)
         _report_definitions(name, imported)
-    # Those of a file that is only validated are findings.
-    for sentence in (
-        ()
-        if is_strict
-        else (*topology.misspellings, *(() if is_compared else topology.ignored_arguments(release)))
-    ):
+    sentences: list[str] = []
+    if not is_strict:  # those of a file that is only validated are findings
+        sentences += topology.misspellings
+    if not is_strict and not is_compared:
+        sentences += topology.ignored_arguments(release)
+    for sentence in sentences:
         say(f"{name}: {sentence}")
     return TopologyInput(topology, text, name, is_definitions, oddities, values)
 
@@ -314,7 +314,10 @@ def read_whole(path: str, content: str) -> bytes:
 def claim_stdin(content: str) -> None:
     """Record the use of stdin in this run."""
     context = click.get_current_context(silent=True)
-    if context is not None and (other := context.find_root().meta.setdefault(__name__, content)) != content:
+    if context is None:
+        return
+    other = context.find_root().meta.setdefault(__name__, content)
+    if other != content:
         raise InputError(f"stdin cannot be both {other} and {content}: pass one of them as a file")
 
 

@@ -432,9 +432,9 @@ def heaviest_moves(keys: KeySource, plan: Plan) -> dict[str, list[tuple[str, str
         before = change.before
         after = change.after
         if change.slots is not None:
-            before, after = (
-                view.map_of(each) for view, each in zip(change.slots, (before, after), strict=True)
-            )
+            slots_before, slots_after = change.slots
+            before = slots_before.map_of(before)
+            after = slots_after.map_of(after)
         hashed = {argument: exchange.arguments.get(argument) for argument in ("hash-header", "hash-property")}
         hashing = Hashing(hashed["hash-header"], hashed["hash-property"])
         batches = StreamedSample(keys, hashing, before)

@@ -112,7 +112,10 @@ class ServedConnection(ABC):
     def _sent_pieces(self) -> Iterator[tuple[memoryview, int]]:
         """Send what waits, as far as the socket takes it; yield each piece with the number of its bytes that were sent."""
         out = self._out
-        while out and (sent := self._transport.send(out[0])):
+        while out:
+            sent = self._transport.send(out[0])
+            if not sent:
+                break
             self._last_sent = time.monotonic()
             yield out[0], sent
             if sent == len(out[0]):
@@ -258,6 +261,7 @@ class Connection(ServedConnection):
             except BaseException as cause:
                 session.failure = failures.interruption(session.where, cause)
                 raise
+
         if session.failure is not None:
             raise session.failure
 

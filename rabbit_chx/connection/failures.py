@@ -152,6 +152,7 @@ def unreachable(
         return errors.UnreachableError(
             f"{where}: there is no file descriptor left ({words or cause}): close files or sockets, or raise the limit (ulimit -n)"
         )
+
     return errors.UnreachableError(
         f"{where}: no server answers there ({words or cause}): check host and port, and that the broker runs"
         f"{_NEEDS[settings.protocol]}"

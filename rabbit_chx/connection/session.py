@@ -503,6 +503,7 @@ class Session:
         run_size = (len(buffer) - at) // size * size
         ledger = self.ledger
         singles: list[int] = []
+
         for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + run_size]):
             if head == _ACK and tail == _SINGLE:
                 singles.append(tag)
@@ -515,6 +516,7 @@ class Session:
             else:
                 break
             at += size
+
         ledger.ack_each(singles)
         return at
 
@@ -541,6 +543,7 @@ class Session:
         if mechanism is None:
             self.fail(no_mechanism(self._settings, offered))
             return
+
         properties: dict[str, Any] = {
             "product": "rabbit_chx",
             "version": __version__,

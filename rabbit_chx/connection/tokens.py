@@ -303,22 +303,26 @@ def _check_returned(returned: object) -> tuple[str, float]:
         or not returned[0]
     ):
         raise InputError(f"credentials returned a {type(returned).__name__}: return (token, expiry)")
+
     token, expiry = returned
     if _TOKEN.fullmatch(token) is None:
         raise InputError(
             "credentials returned a token with a line break or another character that no token has: return the token alone"
         )
+
     if isinstance(expiry, datetime) and expiry.tzinfo is not None:
         expiry = expiry.timestamp()
     if not is_finite(expiry):
         raise InputError(
             f"credentials returned a {type(expiry).__name__} as the expiry: return an aware datetime, or seconds since 1970"
         )
+
     lifetime_s = expiry - time.time()
     if lifetime_s <= 0:
         raise InputError(
             f"credentials returned a token that expired {-lifetime_s:.0f} s ago: return a new one, and compare the clocks"
         )
+
     return token, lifetime_s
 
 
@@ -404,10 +408,12 @@ def _parse(printed: str) -> tuple[str, float]:
     else:
         token = printed
         expiry = None
+
     if _TOKEN.fullmatch(token) is None:
         _refuse("a token with a line break or another character that no token has")
     if expiry is not None:
         return token, expiry
+
     try:
         payload = token.split(".")[1]
         return token, float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])

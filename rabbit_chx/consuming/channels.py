@@ -424,6 +424,7 @@ class GroupConnection(ConsumingConnection):
             await self.declare_passively(queue)
         except errors.AccessRefusedError as refused:  # the broker names only one of the permissions
             raise refused.reworded(f"{refused}. A group needs the permission read on its queues") from None
+
         arguments = dict(expected)
         for _ in range(_MAX_ARGUMENTS):
             try:
@@ -443,6 +444,7 @@ class GroupConnection(ConsumingConnection):
             else:
                 await _close(channel)
                 return arguments
+
         return None
 
     async def consume_behind(
@@ -598,15 +600,18 @@ def _journal_refusal(refusal: errors.BrokerRefusedError, journal: str) -> errors
 def _convert_delivery(message: Any, queue: str) -> DeliveredMessage:
     """Convert a message of aiormq. `queue` is the consumed queue, also for a message that was parked for it."""
     properties = message.header.properties
-    set_properties = {
-        name: value
-        for name, theirs in _PROPERTIES.items()
-        if (value := getattr(properties, theirs, None)) is not None and (value or name != "cluster_id")
-    }  # of pamqp, an absent cluster_id is an empty text
+    set_properties = {}
+    for name, theirs in _PROPERTIES.items():
+        value = getattr(properties, theirs, None)
+        is_absent = value is None or (name == "cluster_id" and not value)  # pamqp has an empty text
+        if not is_absent:
+            set_properties[name] = value
+
     content = convert_message(
         GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )
     returns = content.headers.get("x-delivery-count")  # of the broker, or anything of a publisher
+
     return DeliveredMessage(
         message.delivery.delivery_tag,
         content.routing_key,

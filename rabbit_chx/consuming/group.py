@@ -165,6 +165,7 @@ class Group(ABC):
         for name, hook in (("on_gained", member.on_gained), ("on_lost", member.on_lost)):
             if hook is not None:
                 check_async(name, hook)
+
         self.member = member.name
         self.reconnects = 0
         self._where = settings.masked_url
@@ -216,13 +217,16 @@ class Group(ABC):
         connected = session is not None and session.is_up and not session.is_lost and not is_silent
         roster = Roster() if session is None else session.roster
         not_owned = []
+
         for queue, owner in roster.owners().items():
             claim = roster.claims.get(queue)
             if owner == self.member and claim is not None and claim.held and claim.member != self.member:
                 not_owned.append(queue)
+
         handled = [runner.handled_at for runner in self._runners if runner.handled_at is not None]
         ignored = 0 if session is None else session.ignored_entries
         held_up = tuple(sorted(runner.ownership.queue for runner in self._runners if runner.is_held_up))
+
         return GroupHealth(
             connected,
             max(handled, default=None),
@@ -262,9 +266,11 @@ class Group(ABC):
             raise errors.InputError(
                 f"the group is not open: use 'async with {type(self).__name__}(...) as group:'"
             )
+
         self._guard.check_in_loop()
         if self._is_running:
             raise errors.InputError("the group runs already: call run once")
+
         self._is_running = True
         self._loop_watch.start(self._on_late_loop)
         try:
@@ -338,9 +344,11 @@ class Group(ABC):
             for queue, prefetch in self._prefetches.items()
             if queue not in present
         ]
+
         for runner in self._runners:
             runner.prefetch = self._prefetches[runner.ownership.queue]
             runner.ownership.is_limited = runner.ownership.queue in self._limited
+
         absent = self._deleted | self._undeliverable.left_out
         consumed = [runner for runner in self._runners if runner.ownership.queue not in absent]
         session.attach(
@@ -362,6 +370,7 @@ class Group(ABC):
         self._connection = None
         if opened is not None:
             return opened
+
         attempt = asyncio.get_running_loop().create_task(self._open())
         self._attempts.add(attempt)
         end = time.monotonic() + _CONNECT_S
@@ -379,6 +388,7 @@ class Group(ABC):
                     start_task(ended.result().close(), self._closings)
                 elif ended is attempt:
                     raise error
+
         self._cancel_attempts()
         self.reconnects += 1
         return opened

@@ -148,6 +148,7 @@ class Roster:
         if entry.kind == "released":
             self._release(entry.member, (entry.queue,))
             return False
+
         before = self.members.get(entry.member)
         if entry.kind in ("left", "gone"):
             if before is None or (entry.token and before.token != entry.token):
@@ -165,6 +166,7 @@ class Roster:
             if before is not None and replace(before, since=offset) == after:
                 return False
             self.members[entry.member] = after
+
         self.term = offset
         return True
 

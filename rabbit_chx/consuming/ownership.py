@@ -288,6 +288,7 @@ class Subscription:
         busy = set(self.in_progress)
         lanes = self.member.concurrency
         free = lanes - len(busy)
+
         while self.pending and free > 0:
             delivery = self.pending.popleft()
             if delivery.marker is not None:
@@ -298,15 +299,18 @@ class Subscription:
                 if self.hand_over is not None:
                     break
                 continue
+
             lane = self.lane_of(delivery)
             if lane in busy or not self.turns.may_start(self.queue, delivery.tag):
                 held_back.append(delivery)
                 busy.add(lane)
                 continue
+
             free -= 1
             busy.add(lane)
             self.in_progress[lane] = MessageInProgress(delivery, delivery.attempt)
             commands.append(StartHandler(self.number, delivery, delivery.attempt, self.generation))
+
         self.pending.extendleft(reversed(held_back))
         return commands
 
@@ -514,10 +518,11 @@ class QueueOwnership:
         """Let a redelivered message have its turn, unless it still waits for its claim or a hook."""
         if not self._turns.is_suspect(self.queue, tag):
             return []
+        waits_for_hook = self._is_hook_running or self._orphans or self._is_lost_hook_due
         can_start = (
             subscription.state == "open"
             and self.is_held
-            and not (self._is_hook_running or self._orphans or self._is_lost_hook_due)
+            and not waits_for_hook
             and not self._lacks_claim(subscription)
         )
         subscription.settling_s += _SETTLE_S
@@ -549,7 +554,8 @@ class QueueOwnership:
         if subscription is None or subscription.state == "closing":
             return []  # the broker requeues it
         subscription.pending.append(delivery)
-        if not (self.is_limited and delivery.returns) or delivery.marker or subscription.state == "retiring":
+        must_settle = self.is_limited and delivery.returns
+        if not must_settle or delivery.marker or subscription.state == "retiring":
             return self._advance()
         self._turns.add(self.queue, delivery.tag, delivery.returns, subscription.lane_of(delivery))
         timer = StartTimer(number, TimerReason("settle", delivery.tag), _SETTLE_S)

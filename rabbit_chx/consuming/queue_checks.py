@@ -141,6 +141,7 @@ def queue_warnings(
                 f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
                 "cannot handle is lost"
             )
+
     timed = [queue for queue, arguments in queues.items() if _has_timeout(arguments, release)]
     if timed and member.concurrency > 1:
         yield (
@@ -148,11 +149,13 @@ def queue_warnings(
             f"concurrency={member.concurrency}: from 4.3 on a timeout breaks the order of prefetched messages. To take more, declare the queue again "
             "without it"
         )
+
     alike: defaultdict[tuple[int, bool, bool], list[str]] = defaultdict(list)
     for queue, arguments in queues.items():
         limit = delivery_limit(arguments or {}, release)
         if limit is not None and arguments is not None:
             alike[limit, DELIVERY_LIMIT in arguments, "x-dead-letter-exchange" in arguments].append(queue)
+
     for (limit, is_argument, is_dead_lettered), names in alike.items():
         source, remedy = _LIMITS[is_argument]
         yield (

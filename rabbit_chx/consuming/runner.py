@@ -199,6 +199,7 @@ class QueueRunner:
         channel: Any = self._channels.get(command.subscription)  # streams have only `Ack`
         if channel is None:
             return
+
         try:
             match command:
                 case Ack(_, tag):
@@ -274,6 +275,7 @@ class QueueRunner:
         key = start.subscription, start.delivery.tag
         if self._handlers.get(key) is task:
             del self._handlers[key]
+
         # A handler that cancels itself, or awaits a task that is cancelled, has failed as any other.
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
@@ -292,6 +294,7 @@ class QueueRunner:
             # Not the error itself, which may have no truth value.
             traceback = (type(error), error, error.__traceback__)
             _log.debug("%s: where the handler failed", self.ownership.queue, exc_info=traceback)
+
         commands = self.ownership.on_handled(*key, failed=error is not None)
         if any(isinstance(command, Reject) for command in commands):
             _log.warning(
@@ -303,6 +306,7 @@ class QueueRunner:
                 typed_error_text(self._errors.pop(key)),
                 extra=self._log_fields,
             )
+
         self.execute(commands)
 
     def _note_unending(self, handler: asyncio.Task[None]) -> None:
@@ -332,6 +336,7 @@ class QueueRunner:
             what = message.label
             remedy = ""
             state = "The offset is not stored, so the next member begins there"
+
         error = errors.HandlerError(
             f"{kind} {self.ownership.queue!r}: {raiser} raised {type(cause).__name__}{what} at the last of "
             f"{self.session.member.failures.retries + 1} attempts ({None if cause is None else error_text(cause)}). {state}: correct {raiser}{remedy}",
@@ -423,9 +428,13 @@ class QueueRunner:
         journal_s = session.member.timing.journal_s
         self._claims[token] = number
         writing = asyncio.ensure_future(session.write_claim(self.ownership.queue, token))
+
         try:
             await asyncio.wait({writing}, timeout=BLOCKED_S)
-            if not writing.done() and (generation := await session.unclaimed_generation()) is not None:
+            generation = None
+            if not writing.done():
+                generation = await session.unclaimed_generation()
+            if generation is not None:
                 await self._take_unclaimed(number, generation)
                 # A claim after the release would be that of an owner.
                 while not writing.done() and number in self._channels:
@@ -436,6 +445,7 @@ class QueueRunner:
             await writing
         finally:
             writing.cancel()
+
         await asyncio.sleep(journal_s)
         if self._claims.pop(token, None) is not None:
             raise errors.ConnectionLostError(

@@ -281,6 +281,7 @@ class GroupSession:
             self.connection.read_journal(journal, since_s, self.on_entry)
         )
         stopping = asyncio.ensure_future(stop.wait())
+
         try:
             waited: set[asyncio.Future[Any]] = {opening, stopping}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -289,6 +290,7 @@ class GroupSession:
         finally:
             opening.cancel()
             stopping.cancel()
+
         (await opening).when_closed(partial(self.on_channel_closed, journal))
         self._write_soon("alive")
         caught_up = asyncio.ensure_future(wait_for_any(stop, self._ended, self._caught_up))
@@ -391,6 +393,7 @@ class GroupSession:
         """Process an entry. Entries arrive over the connection that consumes, which makes claims valid."""
         if self._is_detached:
             return
+
         self._last_offset = max(self._last_offset, offset)
         if entry is None:
             if not self.ignored_entries:
@@ -402,10 +405,12 @@ class GroupSession:
                 )
             self.ignored_entries += 1
             return
+
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.tick(time.monotonic()) if is_own else self._clock.now(time.monotonic())
         has_changed = self.roster.take(offset, entry, now)
-        if entry.kind == "claim" and (runner := self._runners.get(entry.queue)):
+        runner = self._runners.get(entry.queue) if entry.kind == "claim" else None
+        if runner:
             runner.on_claim(entry.token, offset)
         if entry.member == self.member.name and entry.kind != "claim":
             self._on_entry_of_name(entry)
@@ -413,12 +418,14 @@ class GroupSession:
             self._assignments.on_heartbeat(entry.token, offset)
         if self._is_leaving:
             return
+
         if has_changed:
             self._log_members()
             self._step_back_behind_owners(self._assignments.update(self.roster))
             if self._assignments.is_new_owner(self.roster.term):
                 delay_s = min(_OWNER_HEARTBEAT_S, self.member.timing.alive_s)
                 asyncio.get_running_loop().call_later(delay_s, self._write_heartbeat)
+
         self._release_overdue()
 
     def _log_members(self) -> None:

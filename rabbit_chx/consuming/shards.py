@@ -148,6 +148,7 @@ class _ConsumerBase(ABC):
             errors = self._handler_errors()
             self._consumers = {}
             await connection.close()
+
         if errors:
             raise errors[0]
         return None if self._stop.is_set() else lost
@@ -278,7 +279,8 @@ class ShardConsumer(_ConsumerBase):
             )
             return self._queues
         names = {shard.name: shard.name for shard in exchange.reachable}
-        if self._queues is not None and (new := sorted(names.keys() - self._queues.keys())):
+        new = [] if self._queues is None else sorted(names.keys() - self._queues.keys())
+        if new:
             _log.info("consuming new shards: %s", ", ".join(new))
         self._queues = names
         return names

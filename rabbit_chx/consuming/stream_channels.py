@@ -219,6 +219,7 @@ class SubscribedStream:
         size = 0
         waiting = self._subscription.waiting
         pieces_left = self._subscription.pieces
+
         while rows < BATCH_ROWS and (pieces_left or waiting):
             if not pieces_left:
                 self._take_chunk()
@@ -228,10 +229,12 @@ class SubscribedStream:
                 break
             found.append(pieces_left.popleft())
             rows += found[-1].records
+
         if not self._subscription.is_large:  # otherwise its successor would be there with it
             self._subscription.replenish()
         if not found:
             return None
+
         if size > BATCH_BYTES:  # a few large rows
             pa.default_memory_pool().release_unused()  # of the batch before
         end = found[-1].end
@@ -481,9 +484,11 @@ class StreamChannel:
         log_start = 0
         is_unstored = start is None and self._stored is None
         origin = "as on_gained returned"
+
         if start is None:
             start = self._reading.given.start if self._stored is None else self._stored + 1
             origin = "as the group begins" if is_unstored else "after the offset that is stored for the group"
+
         what = "its leader to tell its end: look whether a majority of its nodes is up"
         with (
             waiting(f"stream {self.stream}", what),
@@ -501,14 +506,17 @@ class StreamChannel:
                 if offset <= end.offset or is_known or self._stop.is_set():
                     break
                 self._stop.wait(LOOK_S)
+
             if is_unstored:
                 log_start = log_start_without_position(finder, self.stream, start)
+
         if offset > end.offset and not self._stop.is_set():  # the broker would begin at the end
             raise errors.MissingRowsError(
                 f"stream {self.stream!r} ends at offset {end.offset}, before the start, {offset}, {origin}: it was deleted and created again, "
                 "its log was cut, or another program stored the offset; return from on_gained an offset that it has",
                 queue=self.stream,
             )
+
         if log_start:
             subscribed.skip_unstored(offset, log_start)
         # Stored, so that the next member does not start after rows that this one has not handled.
@@ -526,9 +534,11 @@ class StreamChannel:
             if self._must_step_down():
                 self._await_step_down(subscribed)
                 return
+
             rows = subscribed.batch()
             if rows is None:
                 continue
+
             for batch in self._parts(rows):
                 tag += 1
                 last = batch["offset"][-1].as_py()
@@ -541,6 +551,7 @@ class StreamChannel:
                 self._store(subscribed)
                 if self._must_step_down():
                     break
+
             rows = None  # so that two large batches are not there at a time
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

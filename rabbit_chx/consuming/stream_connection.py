@@ -125,6 +125,7 @@ class StreamGroupConnection:
         if before is not None and before.is_passive and before.is_connected:
             before.step_down(take)
             return before
+
         if before is not None and not (before.has_handled or before.is_abandoned):
             losses = self._losses.get(queue, 0)
         missing_since: float | None = None
@@ -139,6 +140,7 @@ class StreamGroupConnection:
             )
             losses += 1
             self._losses[queue] = losses
+
             try:
                 await asyncio.shield(channel.subscribed)
             except asyncio.CancelledError:

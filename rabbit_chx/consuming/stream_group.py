@@ -63,6 +63,7 @@ class StreamGroup(Group):
             from rabbit_chx.streams.nodes import node_addresses, settings_of
         except ModuleNotFoundError as missing:
             raise missing_extra("StreamGroup", missing.name, "streams") from None
+
         settings = settings_of(options.url, options.credentials)
         check_options(options)
         streams = options.streams
@@ -72,11 +73,13 @@ class StreamGroup(Group):
             raise InputError("pass one of streams and super_stream: it determines what the group reads")
         if isinstance(streams, str):
             raise InputError(f"streams is the text {streams!r}: pass a list of names")
+
         self.streams = tuple(dict.fromkeys(streams or ()))
         for stream in self.streams:
             check_name(stream, "stream")
         if super_stream is None and not self.streams:
             raise InputError("streams is empty: pass one stream or more")
+
         if super_stream is not None:
             check_name(super_stream, "super stream")
         check_name(name, "group")
@@ -84,11 +87,13 @@ class StreamGroup(Group):
             raise InputError(
                 f"on_failure is {options.failures.on_failure!r}, and a stream has no dead-letter exchange: pass 'stop'"
             )
+
         member = member_of(options, journal=None, on_gained=None)  # `_take_over` calls the hook
         if member.timing.hook_s > _MAX_HOOK_S:
             raise InputError(
                 f"the timing has hook_s {member.timing.hook_s:g}: pass {_MAX_HOOK_S:g} at most, since the broker waits 60 s for where to start"
             )
+
         if options.on_gained is not None:
             check_async("on_gained", options.on_gained)
         self.name = name

@@ -127,6 +127,7 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
                 exchange=exchange,
             )
         ring = ring.key_map
+
     if not is_routed_by_broker(ring):
         raise InputError(
             f"{where} got ring={ring!r:.60}, expected a HashRing that was read, such as "
@@ -146,6 +147,7 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
         )
     if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
+
     for bucket, destination in enumerate(ring.buckets):
         if not isinstance(destination, str):
             what = (
@@ -154,6 +156,7 @@ def _check_ring(exchange: str, ring: object) -> KeyMap:
             raise InputError(
                 f"{where}: bucket {bucket} of the ring {what}: publish to the exchange", exchange=exchange
             )
+
     return ring
 
 
@@ -229,9 +232,11 @@ class RowBuilder:
                 )
             of_rows(_check_copies, columns.get("headers", ()), "headers", first_row)
             keys = self.routing.queues(keys)
+
         constant = [self.properties.constant] * len(keys) if self.trace else None
         if len(columns) == 2:
             return Rows(keys, bodies, constant)
+
         exchanges = columns.get("exchanges")
         if exchanges is not None:
             names = [self.exchange if name is None else name for name in exchanges]
@@ -311,6 +316,7 @@ def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
     size = 0
     due = 0.0
     problem = ""
+
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
             problem = _unequal(columns, row)
@@ -324,6 +330,7 @@ def _of_iterables(columns: Mapping[str, Any], most: int) -> Iterator[Batch]:
         if len(rows) >= most or size >= BATCH_BYTES or now >= due:
             yield tuple(zip(*rows, strict=True))
             rows = []
+
     if rows:
         yield tuple(zip(*rows, strict=True))
     if problem:
@@ -400,9 +407,11 @@ def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
         raise InputError(
             f"write is {write!r:.60}: pass a name of what is written, such as a file, a day or a batch"
         )
+
     for name, column in (("keys", keys), ("bodies", bodies)):
         if iter(column) is column:
             raise InputError(f"{name} can be read only once, so nothing would be left to send: pass a list")
+
     start = write_hash(write)
     counts: Counter[bytes] = Counter()
     ids: list[str] = []
@@ -417,4 +426,5 @@ def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
             number = counts[row]
             counts[row] = number + 1
             ids.append(f"{row.hex()}-{number}" if number else row.hex())
+
     return ids

@@ -239,6 +239,7 @@ class Delivery:
         sent = rows
         size = count = 0
         accepted: Sequence[int] = ()
+
         # Wait for room, and encode again if a new connection has negotiated smaller frames, or an exchange was refused.
         while (
             encoder is None
@@ -255,10 +256,12 @@ class Delivery:
             wire = encoder.encode(sent) if encoder else b""
             has_room = partial(self._has_room, count, len(wire), encoder)
             yield from self._wait_until(has_room, self._limits.max_in_flight - count)
+
         if tally.nacked:
             raise refusal_error(self.report)
         if len(tally.closes) >= _MOST_CLOSES:
             raise tally.closes[0]
+
         assert self._connection is not None  # `_has_room` requires it
         batch = RowBatch(rows, range(tally.rows, tally.rows + size))
         tally.count(rows)
@@ -276,6 +279,7 @@ class Delivery:
             yield Poll(0)
         except RabbitChxError as cause:
             yield from self._recover(cause)
+
         self._report_progress()
 
     def drain(self) -> Steps:
@@ -515,6 +519,7 @@ class Delivery:
         if self._outcomes.may_end:  # nothing is lost; the next connection has its own time
             self.failure = cause
             raise cause
+
         connection = self._connection
         unanswered: list[RowBatch] = []
         is_last_alone = False
@@ -528,11 +533,13 @@ class Delivery:
             if self._isolating:
                 is_last_alone = connection.session.probes > 0 and ledger.is_last_open
                 unanswered = self._mark_processed(unanswered, is_last_alone=is_last_alone)
+
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
         is_over_a_row = self._retries.reconnects and self._is_over_a_row(cause, unanswered)
         if not (outage.is_recoverable(cause) or is_over_a_row):
             self.failure = outage.end_error(cause)
             raise self.failure
+
         if connection is not None:
             outage.losses += bool(unanswered)
             if not is_over_a_row:
@@ -545,6 +552,7 @@ class Delivery:
                 by_broker=is_over_a_row,
                 is_last_alone=is_last_alone,
             )
+
         _log.warning(
             "%s; reconnecting, %d messages are unconfirmed",
             cause,
@@ -565,8 +573,11 @@ class Delivery:
 
     def _is_over_a_row(self, cause: RabbitChxError, unanswered: list[RowBatch]) -> bool:
         """Return whether the broker closed the connection, perhaps over one of its open messages, and not over all of them."""
+        if not is_close(cause) or not unanswered:
+            return False
         is_shared = all(batch.rows.exchanges is None for batch in unanswered)
-        return is_close(cause) and bool(unanswered) and not (is_shared and is_of_exchange(cause))
+        is_over_all = is_shared and is_of_exchange(cause)
+        return not is_over_all
 
     def _mark_processed(self, unanswered: list[RowBatch], *, is_last_alone: bool) -> list[RowBatch]:
         """Return the suspect messages, of which all but perhaps the last were processed; a message that is processed first is progress."""
@@ -592,11 +603,13 @@ class Delivery:
         assert self._outage is not None  # `_recover` has set it
         lost = sum(len(batch.rows) for batch in unanswered)
         was_isolating = self._isolating
-        if by_broker and not (was_isolating and any(batch.closes for batch in unanswered)):
+        has_closed_before = was_isolating and any(batch.closes for batch in unanswered)
+        if by_broker and not has_closed_before:
             self._acked_at_close = self._acked
         if by_broker or (lost and self._outage.losses >= 2):
             self._isolating = True
             self._unsent = [batch.pick([index]) for batch in self._unsent for index in range(len(batch.rows))]
+
         alone = lost - 1 if lost == 1 or is_last_alone else None
         for index, batch in enumerate(self._unsent[:lost]):
             if alone in (None, index):
@@ -604,8 +617,10 @@ class Delivery:
                 self._unsent[index] = replace(
                     batch, closes=closes + by_broker, losses=batch.losses + (alone == index)
                 )
+
         if not by_broker:
             return
+
         named = find_named(cause, self._unsent[:lost], passed)
         closer = alone if named is None else named
         self._doubt(cause, closer, lost, was_isolating=was_isolating)
@@ -621,6 +636,7 @@ class Delivery:
             self._isolating = was_isolating or (is_of_exchange(cause) and not others <= passed)
         elif alone is not None and self._is_refused(cause, self._unsent[alone]):
             named = alone
+
         if named is not None:
             # The close that left a doubt about this message and those behind it was over this one.
             self._unsent[named:] = [
@@ -680,10 +696,13 @@ class Delivery:
 
     def _reconnect(self, outage: Outage, *, at_once: bool = False) -> Steps:
         """Connect again; `at_once`, after the first close over a message, without a pause before the first attempt: the broker works."""
-        wait_s: float | None = 0.0
-        while at_once or (wait_s := outage.retry.wait_s(self._clock(), self._jitter())) is not None:
+        while True:
+            wait_s = 0.0 if at_once else outage.retry.wait_s(self._clock(), self._jitter())
+            if wait_s is None:
+                break
+
             at_once = False
-            yield Sleep(wait_s or 0.0)
+            yield Sleep(wait_s)
             outage.retry.attempts += 1
             try:
                 yield from self._connect_to_any(self._target + 1)
@@ -696,14 +715,16 @@ class Delivery:
             else:
                 self._report_progress(at_once=True)
                 return
+
         self.failure = outage.give_up_error(self._clock())
-        suspect = (
-            next((batch for batch in self._unsent if batch.losses > 1), None) if self._isolating else None
-        )
+        suspect = None
+        if self._isolating:
+            suspect = next((batch for batch in self._unsent if batch.losses > 1), None)
         if suspect is not None:
             self.failure = ConnectionLostError(
                 f"{self.failure}; {describe_row(suspect)} was sent alone, and the connection was lost each time ({suspect.losses})"
             )
+
         raise self.failure
 
     def _connect_to_any(self, first: int) -> Steps:

@@ -184,6 +184,7 @@ class Properties:
         parts: list[bytes | Sequence[bytes]] = []
         fixed = 0
         open_flags: list[tuple[int, Sequence[bytes]]] = []  # of columns with a row without a value
+
         for name in _ENCODERS:
             if name not in columns:
                 if name in self._constants:
@@ -196,12 +197,14 @@ class Properties:
                 fixed |= PROPERTY_FLAGS[name]
             else:
                 open_flags.append((PROPERTY_FLAGS[name], column))
+
         head: bytes | list[bytes] = fixed.to_bytes(2, "big")
         if open_flags:
             flags = [fixed] * rows
             for flag, pieces in open_flags:
                 flags = [old | flag if piece else old for old, piece in zip(flags, pieces, strict=True)]
             head = [row_flags.to_bytes(2, "big") for row_flags in flags]
+
         joined = _join([head, *parts], rows)
         if max(map(len, joined)) > MAX_PROPERTIES:
             row, longest = next((i, piece) for i, piece in enumerate(joined) if len(piece) > MAX_PROPERTIES)

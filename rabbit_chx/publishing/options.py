@@ -236,6 +236,7 @@ class ProgressTimeout:
         if connection.session.blocked is not None:
             self._check_block(connection, connection.session.blocked)
             return blocked_s
+
         self._blocked = False
         if self._has_moved(connection):
             self._still_s = self._blocked_s = 0.0
@@ -245,6 +246,7 @@ class ProgressTimeout:
                 f"{connection.session.ledger.open} messages are unconfirmed: look at its alarms and log, "
                 "or raise the confirm timeout"
             )
+
         return blocked_s
 
     def _has_moved(self, connection: OpenConnection) -> bool:

@@ -235,8 +235,10 @@ class Outbox:
     def is_due(self, linger_s: float, rows: int) -> bool:
         """Return whether a message is queued: the first since `linger_s` seconds, or this many of them."""
         queued = len(self._queued)
-        if not (queued and linger_s) or queued >= rows or self.closed is not None:
-            return queued > 0
+        if not queued:
+            return False
+        if not linger_s or queued >= rows or self.closed is not None:
+            return True
         return self.linger_left_s(linger_s) <= 0.0
 
     def linger_left_s(self, linger_s: float) -> float:
@@ -262,7 +264,9 @@ class Outbox:
                     taken.append(message)
                     size += message.size
             self._sleeps = False
-        return ([message.number for message in taken], _join(taken)) if taken else None
+        if not taken:
+            return None
+        return [message.number for message in taken], _join(taken)
 
     def find_open(self, numbers: Sequence[int]) -> list[int]:
         """Return the indices of the messages without an outcome."""
@@ -374,6 +378,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
     interruption: BaseException | None = None
     was_completing = is_in_callback()
     _here.completes = True
+
     try:
         while left:
             try:
@@ -392,6 +397,7 @@ def _complete_all(outcomes: Iterable[Outcome]) -> None:
                 interruption = interruption or cause
     finally:
         _here.completes = was_completing
+
     if interruption is not None and threading.current_thread() is threading.main_thread():
         raise interruption
 

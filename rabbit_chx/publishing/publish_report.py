@@ -157,7 +157,8 @@ def _names_row(cause: errors.RabbitChxError, row: Rows) -> bool:
         return f"message size {len(row.bodies[0])} is larger" in text
     if row.exchanges is None or cause.reply_code not in (403, 404):
         return False
-    exchange, key = (names[0].decode(errors="replace") for names in (row.exchanges, row.keys))
+    exchange = row.exchanges[0].decode(errors="replace")
+    key = row.keys[0].decode(errors="replace")
     return f"exchange '{exchange}' " in text and (is_of_exchange(cause) or f"topic '{key}' " in text)
 
 
@@ -191,6 +192,7 @@ class Returns:
         ledger = self._ledger
         if len(self._found) > 2 * ledger.open + 100:
             self._found = {tag: row for tag, row in self._found.items() if ledger.is_open(tag)}
+
         for after, is_exact in (
             (self._last, True),
             (self._last, False),  # the broker may add headers: message interceptors
@@ -198,17 +200,16 @@ class Returns:
         ):
             for tag, batch, index in ledger.find_open(after):
                 rows = batch.rows
-                if (
-                    tag not in self._found
-                    and rows.bodies[index] == body
-                    and rows.keys[index] == returned.key
-                    # Messages without their own exchange or properties have those of the publisher.
-                    and (rows.exchanges is None or rows.exchanges[index] == returned.exchange)
-                    and (not is_exact or rows.properties is None or rows.properties[index] == properties)
-                ):
+                if tag in self._found or rows.bodies[index] != body or rows.keys[index] != returned.key:
+                    continue
+                # Messages without their own exchange or properties have those of the publisher.
+                has_exchange = rows.exchanges is None or rows.exchanges[index] == returned.exchange
+                has_properties = rows.properties is None or rows.properties[index] == properties
+                if has_exchange and (has_properties or not is_exact):
                     self._found[tag] = batch, index
                     self._last = max(self._last, tag)
                     return batch, batch.numbers[index]
+
         return None
 
     def find_unanswered(self) -> list[tuple[RowBatch, int]]:
@@ -296,8 +297,12 @@ class PublishReport:
             if count.name not in ("rows_failed", "distinct_keys")
         }
         failed = (*self.rows_failed, *(self.rows + row for row in other.rows_failed))[:MOST_FAILED]
-        # Two reports with one key each may have the same key or not.
-        distinct = self.distinct_keys if not other.rows else None if self.rows else other.distinct_keys
+        if not other.rows:
+            distinct = self.distinct_keys
+        elif not self.rows:
+            distinct = other.distinct_keys
+        else:
+            distinct = None  # two reports with one key each may have the same key or not
         return PublishReport(**total, rows_failed=failed, distinct_keys=distinct)
 
     def __str__(self) -> str:
@@ -477,6 +482,7 @@ class Tally:
             self._returned + len(self._find_unanswered() if connection else ()) - self.returned_in_doubt
         )
         nacked = self.nacked + self.closed - self.refused_in_doubt
+
         return PublishReport(
             rows=self.rows,
             confirmed=confirmed,
@@ -491,8 +497,13 @@ class Tally:
             blocked_seconds=self.blocked_s,
             samples=tuple(Returned.of(sample) for sample in self._samples),
             rows_failed=tuple(sorted(self._failed)),
-            distinct_keys=0 if not self.rows else None if self.key is None else 1,
+            distinct_keys=self._distinct_keys(),
         )
+
+    def _distinct_keys(self) -> int | None:
+        if not self.rows:
+            return 0
+        return None if self.key is None else 1
 
     def _counts_on(self, connection: OpenConnection) -> tuple[int, int]:
         """Return the acks on a connection, and how many of them are those of returned messages."""

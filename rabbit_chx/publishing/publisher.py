@@ -59,6 +59,7 @@ class PublisherBase(Guarded):
             raise errors.InputError(
                 "a ring is given, and routing is 'exchange': pass routing='client', or no ring"
             )
+
         self._guard = UsageGuard(f"the {type(self).__name__} of exchange {exchange!r:.80}")
         if options.connection_name is not None:
             targets = tuple(replace(target, connection_name=options.connection_name) for target in targets)
@@ -73,9 +74,11 @@ class PublisherBase(Guarded):
             }
         )
         name = exchange_name(exchange)
+
         if options.routing == "client":
             name = DEFAULT_EXCHANGE
             check_for_copies([properties.get("headers")])
+
         # Half a window, so that it never empties; smaller batches cost more CPU and gain little.
         batch_rows = max(1, min(BATCH_ROWS, options.limits.max_in_flight // 2))
         self._builder = RowBuilder(exchange, shared, batch_rows)

@@ -78,6 +78,7 @@ class SharedPublisher(PublisherBase):
         retries = _adapt_retries(options.retries)
         if self._read_ring is not None:
             self._route_by(self._read_ring())
+
         self._block_s = options.block_s
         self._constant = self._builder.properties.constant
         self._own_exchange = DEFAULT_EXCHANGE if self._builder.routing else self.exchange.encode()
@@ -197,6 +198,7 @@ class SharedPublisher(PublisherBase):
             if is_queued:
                 await future
                 return
+
             timer = loop.call_later(self._block_s, self._give_up, message)
             try:
                 await future
@@ -251,13 +253,18 @@ class SharedPublisher(PublisherBase):
                 exchanges = None if exchange is None else [exchange]
                 columns = name_columns([key], [body], own, exchanges, keep_order=self._keep_order)
                 rows = self._builder.with_trace(trace).rows(columns, 0)
-                (key,), (body,) = rows.keys, rows.bodies
-                (content,), (route,) = rows.properties or [content], rows.exchanges or [route]
+                key = rows.keys[0]
+                body = rows.bodies[0]
+                if rows.properties:
+                    content = rows.properties[0]
+                if rows.exchanges:
+                    route = rows.exchanges[0]
             else:
                 key = one_as_bytes(key, "routing key", MAX_SHORTSTR)
                 body = one_as_bytes(body, "body")
         except InputError as cause:
             raise type(cause)(str(cause).removeprefix("row 0: "), exchange=cause.exchange) from None
+
         return Message(key, body, content, route, future, time.monotonic(), loop)
 
     def _wait_for_room(self, message: Message) -> None:

@@ -219,12 +219,14 @@ class Worker:
             self._republished += delivery.tally.republished + delivery.tally.retried
             self._delivery = None
             self._close_connection()
+
         return was_ready
 
     def _do(self, step: Step) -> Connection | None:
         self.outbox.expire(_EXPIRED)
         if self._aborted.is_set():
             raise _AbortedError
+
         if isinstance(step, Poll):
             assert self._connection is not None  # a delivery opens it first
             left_s = max(self.outbox.left_s(), _SHORTEST_POLL_S)
@@ -241,12 +243,16 @@ class Worker:
             self._close_connection()
         elif isinstance(step, Sleep):
             self._sleep(step.seconds)
+
         return None
 
     def _sleep(self, seconds: float) -> None:
         """Wait without a connection, and let messages expire in time."""
         end = time.monotonic() + seconds
-        while (left_s := end - time.monotonic()) > 0:
+        while True:
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                break
             if self._aborted.wait(min(left_s, _SHORTEST_S)):
                 raise _AbortedError
             self.outbox.expire(_EXPIRED)

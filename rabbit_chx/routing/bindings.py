@@ -382,15 +382,14 @@ class Flows(Mapping[tuple[Place, Place], float]):
         Args:
             key: the sort key of a destination.
         """
-        before, after = (
-            sorted((place for place in side if place is not None), key=key)
-            for side in (self.before, self.after)
-        )
+        before = sorted((place for place in self.before if place is not None), key=key)
+        after = sorted((place for place in self.after if place is not None), key=key)
         return Flows(before, after, self).row_by_row()
 
     def row_by_row(self) -> Flows:
         """Return the flows in the order of the destinations before, and of each in that of the destinations after."""
-        row, column = ({place: n for n, place in enumerate(side)} for side in (self.before, self.after))
+        row = {place: n for n, place in enumerate(self.before)}
+        column = {place: n for n, place in enumerate(self.after)}
         ordered = sorted(self.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]]))
         return Flows(self.before, self.after, dict(ordered))
 

@@ -288,20 +288,28 @@ class ConsistentHashExchange(HashExchange):
         )
         if not buckets:
             return about(None, reason="the ring has no buckets: nothing is bound to the exchange")
+
         self.ring.check_order()
         term, rule = self._term_of(message)
         try:
             text = erlang_text(term)
         except RecursionError:
             raise too_deep() from None
+
         seed = seed_of(term) if buckets > 1 else None
         walk = (0,) if seed is None else walk_of_seed(seed, buckets)
         place = self.ring.buckets[walk[-1]]
         destination = self.key_map.queue_of(place)
-        reason = f"{place!s} has no queue" if place is not None and destination is None else None
+
+        reason = None
+        if place is None:
+            reason = f"bucket {walk[-1]} is a hole in the ring"
+        elif destination is None:
+            reason = f"{place!s} has no queue"
+
         return about(
             destination,
-            reason=f"bucket {walk[-1]} is a hole in the ring" if place is None else reason,
+            reason=reason,
             term=text,
             phash2=None if seed is None else _phash2(term),
             seed=seed,

@@ -508,6 +508,7 @@ class KeyMap:
             raise InputError(
                 f"this is not {what}: {error}; pass the text that to_json made, or SuperStream([...])"
             ) from None
+
         if not isinstance(read, dict) or read.get("format") not in (expected, SHOW_FORMAT):
             raise InputError(
                 f"this JSON is not {what}: it lacks the format {expected!r}; pass what to_json made"
@@ -517,6 +518,7 @@ class KeyMap:
                 f"this JSON is not {what} that can be read here: it has format version {read.get('format_version')!r}, this library reads "
                 f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
             )
+
         try:
             places = read[cls._hash.json_buckets]
             order = OrderKnowledge(read["provenance"], read.get("doubt", ""))

@@ -110,6 +110,7 @@ class HashedOn:
                 raise InputError(
                     f"the argument {argument} is a {field.type}, which the broker refuses: pass text"
                 )
+
         if len(named) > 1:
             raise InputError(
                 "hash-header and hash-property are both given, which the broker refuses: pass one"
@@ -118,12 +119,14 @@ class HashedOn:
             return cls("header", named["hash-header"].value)
         if "hash-property" not in named:
             return cls("routing-key")
+
         hashed: bytes = named["hash-property"].value
         if hashed.decode(errors="replace") not in HASH_PROPERTIES:
             raise InputError(
                 f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: pass one of "
                 f"{', '.join(HASH_PROPERTIES)}"
             )
+
         return cls("property", hashed)
 
     def __str__(self) -> str:
@@ -191,12 +194,14 @@ class Message091:
         only_a_key = headers is None and properties is None and cc is NO_KEYS and bcc is NO_KEYS
         if only_a_key and client in CLIENTS:  # the usual case
             return cls(release, (key,), client=client)
+
         client = check_client(client)
         table = _with_routes(_headers(headers, properties, client), cc, bcc)
         keys = (key, *_routes(table, b"CC"), *_routes(table, b"BCC"))
         visible = _without_first(table, b"BCC")
         if properties is None:
             return cls(release, keys, visible, client=client)
+
         return cls(
             release,
             keys,

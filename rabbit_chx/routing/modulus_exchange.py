@@ -151,12 +151,14 @@ class ModulusHashExchange(KeyMap, HashExchange):
         distinct = dict.fromkeys(
             _check_binding(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
         )
+
         if release.follows(MODULUS_BY_BINDING_KEY):
             ordered = sorted(distinct, key=order_of_binding)
         elif release.follows(MODULUS_BY_NAME):
             ordered = sorted(distinct, key=lambda binding: order_of_destination(binding[0]))
         else:
             ordered = list(distinct)  # MODULUS_UNORDERED: keys have no destination
+
         places = tuple(destination for destination, _ in ordered)
         is_unordered = release.follows(MODULUS_UNORDERED) and len(set(places)) > 1
         if is_unordered:

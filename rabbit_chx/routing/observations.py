@@ -88,6 +88,7 @@ def observed_ring(
         raise InputError(f"a ring of {count} buckets is too large: pass smaller weights")
     if not count:
         raise InputError("the bindings make no bucket, so no key shows anything: pass those of the ring")
+
     observations = [_observation(pair) for pair in as_tuple(pairs, "(key, queue) pairs")]
     if any(each.is_traced and each.queue not in bound for each in observations):
         buckets = _traced_buckets(observations, bound)
@@ -96,12 +97,14 @@ def observed_ring(
         buckets = _buckets_of(observations, count)
         _refuse_too_many(buckets, bound)
         _refuse_too_few(buckets, bound, observations)
+
     _refuse_scattered(buckets, bound)
     ordered = [
         (destination, key)
         for destination in dict.fromkeys(place for place in buckets if place in bound)
         for key in bound[destination].keys
     ]
+
     # The order of two bindings of one destination is not known.
     return tuple(buckets), tuple(ordered) if len(ordered) == len(bound) else None
 
@@ -146,17 +149,21 @@ def _refuse_unbound(observations: Iterable[Observation], bound: dict[Destination
     }
     if not unbound:
         return
+
     first = next(iter(unbound.values()))
     others = len(unbound) - 1
-    more = (
-        f", and {plural(others, 'more queue')} {'is' if others == 1 else 'are'} not bound" if others else ""
-    )
+    more = ""
+    if others:
+        verb = "is" if others == 1 else "are"
+        more = f", and {plural(others, 'more queue')} {verb} not bound"
+
     remedy = "pass the bindings of the ring and pairs from after its last change"
     if any(isinstance(place, ExchangeRef) for place in bound):
         remedy = (
             "an exchange is bound, whose queues share its buckets: pass its ExchangeRef as the queue of the pair, "
             "or read the ring"
         )
+
     raise ContradictedError(f"{first}, which is not bound{more}: {remedy}", queue=_queue_name(first.queue))
 
 
@@ -169,16 +176,21 @@ def _traced_buckets(observations: Sequence[Observation], bound: dict[Destination
     lost = next(each for each in observations if each.queue not in bound)
     seen = {seed_of(each.key): each.queue for each in observations}
     count = sum(buckets for _, buckets in bound.values())
-    fitting = [
-        buckets
-        for number in range(count, 2 * count + _MOST_UNBOUND)
-        if distinct_keys_needed(number) <= len(seen) and (buckets := _fit(seen, number, bound))
-    ]
+    fitting = []
+
+    for number in range(count, 2 * count + _MOST_UNBOUND):
+        if distinct_keys_needed(number) > len(seen):
+            continue
+        buckets = _fit(seen, number, bound)
+        if buckets:
+            fitting.append(buckets)
+
     if len(fitting) != 1:
         raise NotDeterminedError(
             f"{lost}, so the ring has buckets that no binding makes, and {plural(len(seen), 'distinct key')} cannot show which. Pass more, "
             "or read the ring"
         )
+
     [buckets] = fitting
     holes = [str(bucket) for bucket, place in enumerate(buckets) if place is None]
     if holes:
@@ -186,6 +198,7 @@ def _traced_buckets(observations: Sequence[Observation], bound: dict[Destination
             f"{plural(len(holes), 'bucket')} of {len(buckets)} {'is a hole' if len(holes) == 1 else 'are holes'} ({_some(holes)}), and "
             f"{percent(len(holes) / len(buckets))} of the keys reach no queue of the ring: {lost}. Read the ring, or make it anew"
         )
+
     return buckets
 
 
@@ -215,6 +228,7 @@ def _buckets_of(observations: Iterable[Observation], count: int) -> list[Place]:
         first = seen.setdefault(bucket, each)
         if first.queue != each.queue:
             contradicted.setdefault(bucket, (first, each))
+
     if contradicted:
         bucket, (first, second) = next(iter(contradicted.items()))
         more = f" (and {plural(len(contradicted) - 1, 'more bucket')} too)" if len(contradicted) > 1 else ""
@@ -222,6 +236,7 @@ def _buckets_of(observations: Iterable[Observation], count: int) -> list[Place]:
             f"bucket {bucket} of {count} is contradicted: {first}, and {second}{more}. Pass keys as the exchange hashes them, the bindings of "
             "the ring, and only pairs of messages that were published after its last change"
         )
+
     buckets: list[Place] = [None] * count
     for bucket, each in seen.items():
         buckets[bucket] = each.queue

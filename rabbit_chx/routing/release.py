@@ -98,6 +98,7 @@ class Release:
             raise InputError(
                 f"RabbitMQ {version} is not supported: the rules of 3.10.0 and newer are known here; upgrade the broker, or pass a newer release"
             )
+
         if numbers >= _FIRST_UNKNOWN:
             _warn_once(version)
         possible = _possible_stores(numbers)
@@ -105,6 +106,7 @@ class Release:
             raise InputError(
                 f"RabbitMQ {version} cannot have the store {store!r}: it has {' or '.join(possible)}"
             )
+
         by_default: Store = "khepri" if numbers >= _FIRST_WITH_KHEPRI_BY_DEFAULT else "mnesia"
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "version", version)

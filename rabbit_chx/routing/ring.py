@@ -321,6 +321,7 @@ class HashRing(KeyMap):
         key = None if weight is None else binding_key(weight)
         if weight is not None:
             weight_of(destination, weight)
+
         bindings = self.bindings
         if bindings is None:
             remaining = []
@@ -330,6 +331,7 @@ class HashRing(KeyMap):
                 binding for binding in bindings if binding[0] != destination or key not in (None, binding[1])
             ]
             is_bound = len(remaining) < len(bindings)
+
         if is_bound:
             return self._after(_without(destination, self.buckets), remaining)
         if missing_ok:
@@ -542,6 +544,7 @@ def _bindings_added_by_restart(ring: HashRing) -> list[Binding]:
             f"RabbitMQ {release} adds the bindings again in no order that can be computed: read the ring after the "
             "restart, or unbind and bind everything in the order that is wanted"
         )
+
     return list(bindings)  # one at most
 
 

@@ -70,6 +70,7 @@ class SlotTable(KeyMap):
             raise InputError(
                 f"{owners!r:.60} is not a mapping of slots to queues: pass a mapping of ExchangeRef to queue"
             )
+
         owners = MappingProxyType(dict(owners))
         others = frozenset(other_exchanges)
         exchanges = {place: None for place in ring.destinations if isinstance(place, ExchangeRef)}
@@ -82,8 +83,10 @@ class SlotTable(KeyMap):
                 raise InputError(
                     f"{slot} is not a destination of the ring: bind it to the exchange, or leave it out"
                 )
+
         if owned := sorted(slot.name for slot in owners if slot in others):
             raise InputError(f"{owned[0]} has a queue and is in other_exchanges: leave it out of one of them")
+
         slots = {place: owners.get(place) for place in exchanges if place not in others}
         KeyMap.__init__(self, ring.buckets, ring.hashing, ring.order, slots)
         set_fields(self, ring=ring, owners=owners, other_exchanges=others, owners_assumed=owners_assumed)
@@ -195,12 +198,14 @@ class SlotTable(KeyMap):
             raise InputError(
                 "the table's slots are not a mapping of slot to queue: write it again with to_json"
             )
+
         named = {ExchangeRef(name): queue for name, queue in queues.items()}
         places = set(ring.destinations)
         if unbound := [slot for slot in named if slot not in places]:
             raise InputError(
                 f"the table's {unbound[0]} is not a destination of its ring: write it again with to_json"
             )
+
         others = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
         return cls(ring, {slot: queue for slot, queue in named.items() if queue is not None}, others)
 

@@ -146,14 +146,17 @@ class ChunkReader(ABC):
         found = self.retry(deadline, lambda: self._next_chunk(deadline))
         if found is None:
             return time.monotonic() + self.limits.timeout_s if self.may_be_idle else deadline
+
         chunk, chunk_pieces = found
         with suppress(errors.RabbitChxError):  # the next wait raises it again
             if self.connection is not None:
                 self.subscription.replenish()
+
         first = progress.next
         has_rows = progress.advance(chunk)
         if progress.next <= first:  # a chunk that was received before does not extend the deadline
             return deadline
+
         self._damaged.forget_before(progress.next)
         if has_rows:
             self.unreturned_chunk = chunk
@@ -162,6 +165,7 @@ class ChunkReader(ABC):
                     piece for piece in chunk_pieces if piece.end > first and piece.offset < progress.end
                 ]
             self.subscription.pieces.extend(chunk_pieces)
+
         return time.monotonic() + self.limits.timeout_s
 
     def _next_chunk(self, deadline: float) -> tuple[Chunk, list[Piece]] | None:
@@ -329,6 +333,7 @@ class RangeChunkReader(ChunkReader):
             if not self.subscription.waiting and not self._has_end:
                 self._verify_range(deadline)
                 return
+
         while not self.subscription.waiting:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
@@ -340,11 +345,13 @@ class RangeChunkReader(ChunkReader):
                     "again",
                     queue=self.stream,
                 )
+
             self._receive_within(connection, min(left_s, _QUIET_S if self._has_end else STOP_INTERVAL_S))
             if self.is_stopped:
                 return
             if self._has_end and not self.subscription.waiting and self._end_if_nothing_matches(connection):
                 return
+
         if self.filters:
             self.progress.log_start = connection.stats(self.stream)["first_chunk_id"]
 
@@ -482,16 +489,20 @@ class FollowingChunkReader(ChunkReader):
                     f"{connection.where}: the leader of stream {self.stream!r} gives no rows now",
                     queue=self.stream,
                 )
+
             if progress.last and (log_end.fingerprint or log_end.offset <= progress.last.offset):
                 found = finder.chunk_at(self.stream, progress.last.offset)
                 progress.check_chunk(progress.last, found, log_end.offset)
+
             properties = self.filters.properties if self.filters else {}
             chunk = finder.chunk_at(self.stream, progress.next, 0.0, **properties)
             if chunk is not None and chunk.end > progress.next:
                 return True
+
             if self.filters and log_end.offset > progress.next:  # retention may remove what does not match
                 progress.log_start = connection.stats(self.stream)["first_chunk_id"]
                 progress.skip_to(log_end.offset, log_end.offset)
+
         return False
 
 

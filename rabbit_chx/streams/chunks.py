@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import zlib
 from functools import cache
-from itertools import repeat
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -154,16 +153,19 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
         )
     if offset + records > _MOST_OFFSET:  # no CRC covers the header
         raise _damage_error(offset, f"offsets end at {_MOST_OFFSET}")
+
     end = _HEADER.size + size
     if end > len(data):
         raise _damage_error(
             offset, f"{size} bytes of entries are announced, and {len(data) - _HEADER.size} are there"
         )
+
     body = data[_HEADER.size : end]
     if check_crc and zlib.crc32(body) != crc:
         raise _damage_error(
             offset, f"the CRC of its entries is {zlib.crc32(body):#010x} instead of {crc:#010x}"
         )
+
     trailer = data[end : end + trailer_size]
     chunk = Chunk(offset, records, timestamp_ms, epoch, crc, _KINDS[kind], body, trailer, entries)
     if chunk.kind != "user" and not _is_tracking(chunk):  # no CRC covers the header
@@ -171,6 +173,7 @@ def read_chunk(data: memoryview, *, check_crc: bool = True) -> Chunk:
             offset,
             f"its header has type {kind}, tracking data of the broker, and its {entries} entries are not tracking data",
         )
+
     return chunk
 
 
@@ -196,8 +199,10 @@ def _is_tracking(chunk: Chunk) -> bool:
 
 def pieces(chunk: Chunk, *, max_sub_entry_bytes: int = MAX_SUB_ENTRY_BYTES) -> list[Piece]:
     """Return the records of a chunk in their order. Sub-entries stay packed; one above `max_sub_entry_bytes` is an InputError."""
-    if chunk.entries == chunk.records and (plain := _plain(chunk)) is not None:
-        return plain
+    if chunk.entries == chunk.records:
+        plain = _plain(chunk)
+        if plain is not None:
+            return plain
     data = chunk.data
     at = 0
     begin = 0
@@ -295,8 +300,11 @@ def ends_of(data: memoryview | bytes, records: int) -> Places | None:
         if has_room and (np.ndarray((records,), ">u4", data, 0, (each,)) == each - 4).all():
             return np.arange(each, each * (records + 1), each)
     at = 0
+    ends = []
     try:
-        ends = [at := at + 4 + _length_at(data, at)[0] for _ in repeat(None, records)]
+        for _ in range(records):
+            at += 4 + _length_at(data, at)[0]
+            ends.append(at)
     except struct.error:
         return None
     return np.array(ends, np.int64) if at == len(data) else None

@@ -126,6 +126,7 @@ class StreamConnection(ServedConnection):
             client_properties["platform"] = f"Python {platform.python_version()}"
             if settings.connection_name:
                 client_properties["connection_name"] = settings.connection_name
+
             content = texts_field(client_properties, "the client property")
             properties = self._request(
                 Key.PEER_PROPERTIES, content, frames.read_texts, "log in", deadline=deadline
@@ -136,20 +137,24 @@ class StreamConnection(ServedConnection):
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
+
             code = self._call(Key.SASL_AUTHENTICATE, self._login(mechanism), deadline).code
             if code != Code.OK:
                 raise failures.login_error(settings, code_in_words(code))
+
             while self._proposed is None:
                 self._poll(_remaining_s(deadline, lambda: failures.handshake_timeout(settings)))
             self._accept_tune(self._proposed)
             reply = self._call(Key.OPEN, name_field(settings.vhost, "the vhost"), deadline)
             if reply.code != Code.OK:
                 raise failures.vhost_error(settings, code_in_words(reply.code))
+
             self.node = self._read(reply, frames.read_opened)
             self._splitter.largest = self._max_frame_bytes
             self._release = tuple(
                 int(part) for part in self.server_version.split(".")[:2] if part.isdecimal()
             )
+
             if self._release >= (3, 11):
                 content = array([b"".join(number.to_bytes(2) for number in (Key.DELIVER, 1, 1))])
                 self.commands = self._request(
@@ -165,11 +170,12 @@ class StreamConnection(ServedConnection):
     def _login(self, mechanism: str) -> bytes:
         if mechanism != "PLAIN":
             return text_field(mechanism, "the mechanism") + bytes(4)
-        # A single expression, so that no local variable has the password.
-        return text_field(mechanism, "the mechanism") + b"".join(
-            len(data).to_bytes(4) + data
-            for data in [f"\0{self._settings.username}\0{self._settings.password.reveal()}".encode()]
-        )
+        # Made twice, so that no local variable has the password.
+        size = len(self._credentials())
+        return text_field(mechanism, "the mechanism") + size.to_bytes(4) + self._credentials()
+
+    def _credentials(self) -> bytes:
+        return f"\0{self._settings.username}\0{self._settings.password.reveal()}".encode()
 
     def _renew_token(self) -> None:
         """Send a new token, unless the broker has it; `_dispatch` takes the reply."""
@@ -249,6 +255,7 @@ class StreamConnection(ServedConnection):
                 f"{self.where}: {super_stream!r} is not a super stream, but a stream: pass it as stream",
                 queue=super_stream,
             ) from None
+
         with suppress(errors.AccessRefusedError):
             if self.routes(super_stream, _UNBOUND_KEY):
                 raise errors.InputError(
@@ -256,11 +263,13 @@ class StreamConnection(ServedConnection):
                     "ring",
                     exchange=super_stream,
                 )
+
         if not streams:
             raise errors.InputError(
                 f"{self.where}: {super_stream!r} is not a super stream, but an exchange to which no queue is bound: choose another name",
                 exchange=super_stream,
             )
+
         return streams
 
     def routes(self, super_stream: str, key: str) -> tuple[str, ...]:
@@ -580,6 +589,7 @@ class StreamConnection(ServedConnection):
             except BaseException as cause:
                 self._failure = failures.interruption(self.where, cause)
                 raise
+
         if self._failure is not None:
             raise self._failure
 

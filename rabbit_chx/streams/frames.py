@@ -327,6 +327,7 @@ class FrameSplitter:
             frames.append(self._partial)
             self._partial = None
             data = data[taken:]
+
         buffer = self._rest + data if self._rest else data
         view = memoryview(buffer)
         at = 0
@@ -343,6 +344,7 @@ class FrameSplitter:
                         "start after the chunk"
                     )
                 raise ValueError(f"{buffer[at : at + 8]!r} begins no frame: its size would be {size}")
+
             end = at + _SIZE.size + size
             if end > len(buffer):
                 self._partial = np.empty(size, np.uint8).data  # it takes no memory until it is filled
@@ -350,8 +352,10 @@ class FrameSplitter:
                 self._fill(view[at + _SIZE.size :])
                 at = len(buffer)
                 break
+
             frames.append(view[at + _SIZE.size : end])
             at = end
+
         self._rest = buffer[at:]
         return frames
 
@@ -501,19 +505,24 @@ def offset_spec(start: OffsetSpec) -> bytes:
     )
 
 
+def _is_end(value: object) -> bool:
+    if isinstance(value, datetime):
+        return value.tzinfo is not None
+    return value in (None, "never") or is_whole(value, 0, (1 << 63) - 1)
+
+
 def check_range(start: OffsetSpec, end: int | datetime | str | None, expect: Fingerprint | None) -> None:
     """Raise an InputError for an invalid start or end of a range, an end before the start, or a chunk not before it."""
     offset_spec(start)
-    if not (
-        end in (None, "never")
-        or is_whole(end, 0, (1 << 63) - 1)
-        or (isinstance(end, datetime) and end.tzinfo is not None)
-    ):
+    if not _is_end(end):
         raise InputError(f"end is {shown(end)}: pass an offset from 0, an aware datetime, 'never', or None")
     for kind in (int, datetime):
         if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
             raise InputError(f"end is {end}, before the start, {start}")
-    if expect is not None and not (isinstance(start, int) and expect.offset < start):
+    if expect is None:
+        return
+    starts_after_it = isinstance(start, int) and expect.offset < start
+    if not starts_after_it:
         raise InputError(f"expect is {expect}, and start is {shown(start)}: start at an offset after it")
 
 
@@ -571,7 +580,14 @@ def read_names(fields: Fields) -> tuple[str, ...]:
 
 def read_versions(fields: Fields) -> dict[int, tuple[int, int]]:
     """Read the lowest and highest version of each command."""
-    return dict(fields.array(lambda: (fields.integer(2), (fields.integer(2), fields.integer(2)))))
+
+    def read_version() -> tuple[int, tuple[int, int]]:
+        command = fields.integer(2)
+        lowest = fields.integer(2)
+        highest = fields.integer(2)
+        return command, (lowest, highest)
+
+    return dict(fields.array(read_version))
 
 
 def read_opened(fields: Fields) -> Node | None:
@@ -583,9 +599,16 @@ def read_opened(fields: Fields) -> Node | None:
 
 def read_metadata(fields: Fields) -> dict[str, StreamMetadata]:
     """Read the nodes of each stream."""
-    nodes = dict(fields.array(lambda: (fields.integer(2), node_at(fields.text(), fields.integer(4)))))
 
-    def metadata() -> tuple[str, StreamMetadata]:
+    def read_node() -> tuple[int, Node]:
+        number = fields.integer(2)
+        host = fields.text()
+        port = fields.integer(4)
+        return number, node_at(host, port)
+
+    nodes = dict(fields.array(read_node))
+
+    def read_stream() -> tuple[str, StreamMetadata]:
         stream = fields.text()
         code = fields.integer(2)
         leader = fields.integer(2)
@@ -593,7 +616,7 @@ def read_metadata(fields: Fields) -> dict[str, StreamMetadata]:
         known = tuple(nodes[replica] for replica in replicas if replica in nodes)
         return stream, StreamMetadata(nodes.get(leader), known, code)
 
-    return dict(fields.array(metadata))
+    return dict(fields.array(read_stream))
 
 
 def read_statistics(fields: Fields) -> dict[str, int]:

@@ -316,6 +316,7 @@ class ChunkFinder:
         has_statistics = frames.Key.STREAM_STATS in connection.commands
         timeout_s = self._timeout_s if has_statistics else min(self._timeout_s, _EMPTY_TIMEOUT_S)
         deadline = time.monotonic() + timeout_s
+
         while True:
             statistics = connection.stats(stream) if has_statistics else {}
             if has_statistics and not {"committed_chunk_id", "first_chunk_id"} <= statistics.keys():
@@ -330,6 +331,7 @@ class ChunkFinder:
             if time.monotonic() + _EMPTY_POLL_S >= deadline:
                 break
             time.sleep(_EMPTY_POLL_S)
+
         if has_statistics:
             raise self._timeout(stream, self._timeout_s)
         return None
@@ -348,6 +350,7 @@ class ChunkFinder:
         connection.subscribe(subscription, stream, start, 1, properties)
         connection.metadata([stream])  # any request whose reply comes after the chunk
         deadline = time.monotonic() + wait_s
+
         while True:
             remaining_s = max(0.0, deadline - time.monotonic())
             for event in connection.events(remaining_s):
@@ -362,6 +365,7 @@ class ChunkFinder:
                         f"{connection.where}: stream {stream!r} is deleted or has another leader",
                         queue=stream,
                     )
+
             if not wait_s:
                 connection.unsubscribe(subscription)
                 return None

@@ -194,6 +194,7 @@ def node_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
         raise InputError(
             f"addresses is {shown(addresses)}: pass a dict, as {{'rabbit-0:5552': '127.0.0.1:15552'}}"
         )
+
     found = {}
     for advertised, reachable in addresses.items():
         # Not the value of an error with '@', which may be a URL with a password.
@@ -210,6 +211,7 @@ def node_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
             raise InputError(
                 f"addresses has {names[1]} for {names[0]}: pass host and port, as '127.0.0.1:15552'"
             ) from None
+
     return found
 
 

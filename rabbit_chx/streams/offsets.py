@@ -89,6 +89,7 @@ class StoredOffset:
         """Write the offset, and verify within some seconds that the leader has it. A failure is logged: the rows are read again."""
         if self.offset is None:
             return
+
         deadline = time.monotonic() + _LAST_WRITES_S
         try:
             with closing(connect()) as connection:

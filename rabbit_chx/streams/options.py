@@ -137,6 +137,7 @@ class StreamSubscription:
                     )
                 case _:
                     others.append(event)
+
         return others
 
     def take(self) -> memoryview:

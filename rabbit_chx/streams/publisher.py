@@ -187,11 +187,13 @@ class StreamPublisher(Guarded):
             "addresses": options.addresses and node_addresses(options.addresses),
             "limits": ReadLimits(timeout_s=limits.confirm_timeout_s),
         }
+
         with closing(open_any(settings)) as connection:
             connection.request_timeout_s = limits.confirm_timeout_s
             if options.create:
                 _create_missing(connection, options)
             self.streams = self._find_streams(connection, options)
+
         if name is not None and management is not None:
             for destination in self.streams:
                 check_references(management, settings[0], destination, name)
@@ -216,18 +218,21 @@ class StreamPublisher(Guarded):
                 f"sub-entries with a name have up to {ENTRY_BYTES:,} bytes, and a frame of this broker {self._frame_max:,}: raise the broker's "
                 "stream.frame_max, or leave sub_entry_rows out"
             )
+
         self._check_filters(self._filter_value)
         if options.super_stream is not None:
             self._placement = _super_stream(connection, options.super_stream, options.routing)
         streams: tuple[str, ...] = (str(options.stream),)
         if self._placement is not None:
             streams = tuple(map(str, self._placement.destinations))
+
         try:
             connection.metadata(streams)
         except errors.NotFoundError as cause:
             if options.ring is None:
                 raise
             raise errors.InputError(f"{cause}. Each destination of the ring must be a stream") from None
+
         return streams
 
     def __enter__(self) -> Self:
@@ -290,6 +295,7 @@ class StreamPublisher(Guarded):
         """
         if self._closed:
             raise errors.InputError(f"{self!r} is closed: open a new one")
+
         rows = self._validate_rows(keys, bodies, ids, filter_values)
         began = time.monotonic()
         for number, writer in enumerate(self._writers):
@@ -297,11 +303,13 @@ class StreamPublisher(Guarded):
             writer.start_call(
                 rows.ids if has_all else rows.ids[rows.streams == number], compares_known=self.compares_known
             )
+
         # A call may repeat only a part of a failed call: the ids after that part stay unconfirmed.
         last_id = rows.ids[-1:].max(initial=0)
         still_unconfirmed = self._unconfirmed_ids[
             np.searchsorted(self._unconfirmed_ids, last_id, side="right") :
         ]
+
         try:
             for batch in _batches(rows, self._sub_entry_rows):
                 if self._name:
@@ -322,6 +330,7 @@ class StreamPublisher(Guarded):
             raise errors.PublishError(
                 f"{cause}; {report}{remedy}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause
+
         if len(rows.ids):
             self._unconfirmed_ids = still_unconfirmed
             self._last_id = int(rows.ids[-1])
@@ -347,12 +356,14 @@ class StreamPublisher(Guarded):
             raise errors.InputError(
                 "pass a name and ids, to store each row once, or neither, for at least once"
             )
+
         key_column = as_column(keys, "keys")
         body_column = as_column(bodies, "bodies")
         if len(key_column) != len(body_column):
             raise errors.InputError(
                 f"{plural(len(key_column), 'key')} and {plural(len(body_column), 'body', 'bodies')}: pass one body for each key"
             )
+
         filter_column = self._filter_column(key_column, filter_values)
         self._check_row_sizes(key_column, body_column, filter_column)
         numbers = np.empty(0, np.int64) if ids is None else _check_ids(ids, len(key_column))
@@ -368,14 +379,17 @@ class StreamPublisher(Guarded):
                     "from call to call"
                 )
             self._check_end(int(numbers[-1]))
+
         if self._placement is None:
             return RowColumns(key_column, body_column, numbers, None, filter_column)
+
         placement = self._placement if self._routes is None else self._routes
         streams = placement.indices(key_column)
         if len(streams) and streams.min() < 0:
             row = int(streams.argmin())
             what = "the ring has no stream for" if self._routes is None else "no partition is bound with"
             raise errors.InputError(f"row {row}: {what} the key {key_column[row].as_py()!r:.60}")
+
         return RowColumns(key_column, body_column, numbers, streams, filter_column)
 
     def _check_end(self, last_id: int) -> None:
@@ -418,6 +432,7 @@ class StreamPublisher(Guarded):
         sizes = sizes.to_numpy()
         overhead = self._overhead
         what = "key and body"
+
         if filter_values is not None:
             lengths: Any = pc.binary_length(filter_values)
             lengths = lengths.to_numpy()
@@ -429,6 +444,7 @@ class StreamPublisher(Guarded):
             sizes = sizes + 2 * lengths  # in the frame, and in the row as an annotation
             overhead = overhead + FILTER_OVERHEAD
             what = "key, body and twice the filter value"
+
         max_bytes = self._frame_max - overhead
         if sizes.max(initial=0) > max_bytes:
             row = int(np.argmax(sizes > max_bytes))
@@ -454,6 +470,7 @@ class StreamPublisher(Guarded):
         if self._name is not None:
             texts = pa.array(rows.ids).cast(pa.string())
             message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+
         if self._sub_entry_rows is not None:
             return SubEntries(
                 rows.keys,
@@ -466,6 +483,7 @@ class StreamPublisher(Guarded):
                 most_bytes=self._frame_max if self._name is None else ENTRY_BYTES,
                 overhead=self._overhead,
             )
+
         return encode_rows(
             rows.keys,
             rows.bodies,
@@ -554,6 +572,7 @@ def _check_target(options: WriterOptions) -> None:
         raise errors.InputError(
             "pass one of stream, super_stream and ring: it determines where the rows are stored"
         )
+
     if stream is not None:
         check_name(stream, "stream")
     check_super_stream(super_stream, options.routing)
@@ -639,6 +658,7 @@ def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
         count = len(values)
     except TypeError as cause:
         raise errors.InputError(f"ids is {shown(values)}: pass one whole number for each key") from cause
+
     if count != rows:
         raise errors.InputError(f"{rows} keys and {count} ids: pass one id for each key")
     if not rows:
@@ -656,4 +676,5 @@ def _check_ids(values: Any, rows: int) -> NDArray[np.int64]:
         raise errors.InputError(
             f"row {row} has id {ids[row]}, and the row before it {ids[row - 1]}: ids rise, or rows would be dropped"
         )
+
     return ids.astype(np.int64)

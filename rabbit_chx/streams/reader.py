@@ -81,6 +81,7 @@ class StreamReader:
             )
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: pass its name")
+
         schema_of(include if isinstance(include, str) else tuple(include))  # raises for unknown columns
         self._guard = UsageGuard(f"the StreamReader of {stream!r:.80}")
         self.stream = stream
@@ -131,6 +132,7 @@ class StreamReader:
         self._guard.check()
         if self._failure is not None:
             raise self._failure
+
         try:
             batch = self._next_batch()
             while batch is not None and self._reading.filters and not batch.num_rows:
@@ -143,9 +145,11 @@ class StreamReader:
             where = f"the reader of stream {self.stream!r}"
             self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
             raise
+
         if batch is None:
             self._reading.disconnect()
             raise StopIteration
+
         self.rows_returned += batch.num_rows
         return batch
 
@@ -249,15 +253,18 @@ class StreamReader:
         rows = 0
         size = 0
         deadline = time.monotonic() + self._timeout_s
+
         while rows < self._batch_rows and size < BATCH_BYTES and not reading.is_stopped:
             if not pieces_left:
                 if progress.next >= progress.end or (taken and not reading.has_more()):
                     break
                 deadline = reading.take_chunk(deadline)
                 continue
+
             piece = pieces_left[0]
             if taken and size + piece.size > BATCH_BYTES:
                 break
+
             taken.append(pieces_left.popleft())
             rows += piece.records
             size += piece.size
@@ -265,6 +272,7 @@ class StreamReader:
                 self.fingerprint = reading.unreturned_chunk.fingerprint
                 reading.unreturned_chunk = None
                 self.chunks += 1
+
         columns = None
         if taken:
             filters = reading.filters
@@ -273,6 +281,7 @@ class StreamReader:
             self.rows_read += columns.num_rows
             if filters is not None:
                 columns = filters.select(columns, self._include)
+
         # Only now: `columns_in` fails for a damaged chunk, and rows that were not returned must not be skipped.
         self.next_offset = reading.offset_after(taken, self.next_offset)
         return columns

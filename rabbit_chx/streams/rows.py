@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise, product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -92,18 +92,34 @@ ROW_BITS = 32
 
 _SYMBOL = 0xA3
 _NULL = 0x40
+_EMPTY_LIST = 0x45
+_SECTION_FORMS: tuple[tuple[Sequence[int], Iterable[int]], ...] = (
+    ((HEADER, PROPERTIES), (_EMPTY_LIST, 0xC0, 0xD0)),
+    ((DELIVERY, ANNOTATIONS, APPLICATION), (0xC1, 0xD1)),
+    ((DATA,), (0xA0, 0xB0)),
+    ((VALUE,), TEXT_TYPES),
+)
+
+
+def _size_width(constructor: int) -> int:
+    """Return how many bytes the size field of a value has that is not fixed."""
+    if constructor == _EMPTY_LIST:
+        return 0
+    if constructor & 0x10:
+        return 4
+    return 1
+
+
+def _size_widths() -> dict[int, int]:
+    widths = {}
+    for codes, constructors in _SECTION_FORMS:
+        for code, constructor in product(codes, constructors):
+            widths[0x530000 | code << 8 | constructor] = _size_width(constructor)
+    return widths
+
+
 # The bytes of the size field of a section, by the section's first four bytes; the other forms are odd.
-_SIZE_BYTES = {
-    0x530000 | code << 8 | constructor: 0 if constructor == 0x45 else 4 if constructor & 0x10 else 1
-    for codes, constructors in (
-        ((HEADER, PROPERTIES), (0x45, 0xC0, 0xD0)),
-        ((DELIVERY, ANNOTATIONS, APPLICATION), (0xC1, 0xD1)),
-        ((DATA,), (0xA0, 0xB0)),
-        ((VALUE,), TEXT_TYPES),
-    )
-    for code in codes
-    for constructor in constructors
-}
+_SIZE_BYTES = _size_widths()
 _SIMPLE = {*TEXT_TYPES, *FORMATS, *FIXED}
 _ANNOTATION_FIELDS = {
     b"x-routing-key": "key",
@@ -146,6 +162,7 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
     pieces = [piece for piece in pieces if piece.records]
     if not pieces:
         return pa.RecordBatch.from_pylist([], schema=schema)
+
     data, ends = _records(pieces)
     counts = np.array([piece.records for piece in pieces])
     firsts = np.array([piece.offset for piece in pieces], np.uint64).astype(np.int64)
@@ -155,7 +172,11 @@ def columns_in(pieces: Sequence[Piece], start: int, end: int, include: Sequence[
     starts = np.concatenate(([0], ends[:-1])) + 4
     wanted = (offsets >= start) & (offsets < end)
     if not wanted.all():
-        offsets, times, starts, ends = (array[wanted] for array in (offsets, times, starts, ends))
+        offsets = offsets[wanted]
+        times = times[wanted]
+        starts = starts[wanted]
+        ends = ends[wanted]
+
     columns = {"offset": pa.array(offsets), "timestamp": pa.array(times).cast(_TIMESTAMP)}
     columns.update(_Messages(data, starts, ends, schema.names[2:]).columns())
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -170,7 +191,9 @@ def _records(pieces: Sequence[Piece]) -> tuple[bytes, Places]:
     ends = []
     before = 0
     for is_joined, group in groupby(pieces, lambda piece: piece.codec is None and piece.ends is None):
-        for part, inside in [_join([*group])] if is_joined else map(Piece.unpack, group):
+        same = list(group)
+        unpacked = [_join(same)] if is_joined else [piece.unpack() for piece in same]
+        for part, inside in unpacked:
             parts.append(part)
             ends.append(inside + before)
             before += len(part)
@@ -233,16 +256,19 @@ class _Messages:
                     break
                 self._follow(*self._waiting.pop())
             self._odd += [rows for rows, _, _ in self._waiting]
+
         odd = np.sort(np.concatenate(self._odd))
         columns = {name: self._column(name) for name in self._names}
         if not len(odd):
             return columns
+
         messages = [
             read_message(self._data[start:end])
             for start, end in zip(self._starts[odd].tolist(), self._ends[odd].tolist(), strict=True)
         ]
         order = np.arange(len(self._starts))
         order[odd] = len(order) + np.arange(len(odd))
+
         return {
             name: pa.concat_arrays(
                 [column, pa.array([getattr(message, name) for message in messages], column.type)]
@@ -261,6 +287,7 @@ class _Messages:
             if width is None or code <= self._previous:
                 self._odd.append(rows)
                 return
+
             begin = at + 4 + width
             end = begin + self._size(width, begin)
             rows, at, begin, end = self._sound(end <= self._ends[rows], rows, at, begin, end)
@@ -268,12 +295,14 @@ class _Messages:
                 rows, begin, end = self._sound(end == self._ends[rows], rows, begin, end)
                 self._note("value", rows, begin, end)
                 return
+
             if code == ANNOTATIONS:
                 rows, at, end = self._annotations(rows, at, begin, end, width)
             elif code == PROPERTIES and width and "message_id" in self._names:
                 rows, at, end = self._message_id(rows, at, begin, end, width)
             if COLUMN_OF.get(code) in self._names:
                 self._note(code, rows, at, end)
+
             at = end
             self._previous = code
 
@@ -285,22 +314,30 @@ class _Messages:
         rows, at, begin, end, counts = self._alike(counts, rows, at, begin, end, counts)
         place = begin + width
         sound = len(rows) > 0 and counts[0] % 2 == 0 and counts[0] <= 2 * _MOST_PAIRS
-        for _ in range(int(counts[0]) // 2 if sound else 0):
+        pairs = int(counts[0]) // 2 if sound else 0
+
+        for _ in range(pairs):
             if not len(rows):
                 break
+
+            # A name, with its type and length, and the type of its value.
             first = int(place[0])
             length = 3 + self._data[first + 1]
-            # A name, with its type and length, and the type of its value.
             pair = self._data[first : first + length]
-            rows, at, place, end = self._alike(self._is_there(pair, place), rows, at, place, end)
+            has_pair = self._is_there(pair, place)
+            rows, at, place, end = self._alike(has_pair, rows, at, place, end)
             field = _ANNOTATION_FIELDS.get(pair[2:-1])
-            sound = pair[0] == _SYMBOL and pair[-1] in (_SIMPLE if field is None else TEXT_TYPES)
+            types = _SIMPLE if field is None else TEXT_TYPES
+            sound = pair[0] == _SYMBOL and pair[-1] in types
             if not sound:
                 break
+
+            # The value.
             value, place = self._span(pair[-1], place + length)
             rows, at, value, place, end = self._sound(place <= end, rows, at, value, place, end)
             if field is not None and field in self._names:
                 self._note(field, rows, value, place)
+
         rows, at, end = self._sound((place == end) & sound, rows, at, end)
         return rows, at, end
 
@@ -320,14 +357,20 @@ class _Messages:
 
     def _size(self, width: int, begin: Places) -> Values:
         """Return the sizes of 0, 1 or 4 bytes that end at these positions."""
-        return self._words[begin - 4] if width == 4 else self._bytes[begin - 1] if width else 0
+        if width == 4:
+            return self._words[begin - 4]
+        if width == 1:
+            return self._bytes[begin - 1]
+        return 0
 
     def _span(self, constructor: int, place: Places) -> tuple[Places, Places]:
         if constructor in TEXT_TYPES:
-            width = 4 if constructor & 0x10 else 1
+            width = _size_width(constructor)
             begin = place + width
             return begin, begin + self._size(width, begin)
-        return place, place + (struct.calcsize(FORMATS[constructor]) if constructor in FORMATS else 0)
+        if constructor in FORMATS:
+            return place, place + struct.calcsize(FORMATS[constructor])
+        return place, place
 
     def _is_there(self, text: bytes, place: Places) -> Values:
         """Return whether a text is at each of these positions."""
@@ -464,6 +507,7 @@ class EncodedRows:
             places[bounds[row:after] - first + _FRAME_HEAD.size] = ids[row:after]
             frames.append(memoryview(frame))
             row = after
+
         return frames
 
 
@@ -612,20 +656,24 @@ def encode_rows(
             texts.insert(0, (b"\xa3\x15x-stream-filter-value", filter_value))
         texts[0] = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + texts[0][0], texts[0][1]
         sections += _text_section(b"\0Sr", 0xC1, 2 + 2 * len(texts), texts)
+
     if message_ids is not None:
         id_ = _single(message_ids, "message_ids")
         sections += _text_section(b"\0Ss", 0xC0, 1, [(b"", id_)])
+
     sizes = _sizes(body)
     short = sizes.max(initial=0) < 256
     sections.append(([b"\0Su\xa0" if short else b"\0Su\xb0", (">u1" if short else ">u4", sizes)], body))
     if not len(body):
         return EncodedRows(np.empty(0, np.uint8), np.zeros(1, np.int64))
+
     lengths = sum(_width(fields) + _sizes(column) for fields, column in sections)
     sections[0][0].insert(0, (">u4", lengths))
     if not is_sub_entry:
         if filter_value is not None:
             sections.insert(0, ([(">u2", _sizes(filter_value))], filter_value))
         sections[0][0].insert(0, (">u8", 0))
+
     parts = [part for fields, column in sections for part in (_fixed(fields, len(body)), column)]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     _, bounds, messages = joined.buffers()
@@ -704,11 +752,13 @@ def as_column(values: Any, name: str) -> Column:
         except (pa.ArrowException, UnicodeEncodeError):  # the loop finds the value, or takes its bytes
             rows = [_bytes_of(value, name, row) for row, value in enumerate(values)]
             column = pa.array(rows, pa.large_binary())
+
     if not len(column):
         return pa.array([], pa.large_binary())
     if column.null_count:
         row = int(np.argmax(column.is_null()))
         raise RowError(f"row {row} of {name} is null: drop such rows, or fill them")
+
     try:
         return column.cast(pa.large_binary())
     except (pa.ArrowException, NotImplementedError):

@@ -55,7 +55,11 @@ class StoredRow(NamedTuple):
 
     def differs(self, other: StoredRow) -> str | None:
         """Return the first difference: "key", "body", or None."""
-        return "key" if self.key != other.key else "body" if self.body != other.body else None
+        if self.key != other.key:
+            return "key"
+        if self.body != other.body:
+            return "body"
+        return None
 
 
 class StoredIds:
@@ -184,10 +188,11 @@ class StoredIds:
         """
         if first_id > self._noted_id:
             bound = self._noted_offset
-            noted_id = self._noted_id
+            noted_id = self._noted_id if bound else 0
         else:
             bound = 0
             noted_id = 0
+
         found: StoredRow | None = None
         log_end: int | None = None
         for row, reader in self._last_rows(bound=bound):
@@ -201,22 +206,28 @@ class StoredIds:
                 if self._highest_known > self._compared.id:
                     raise self._unproven_error(self._highest_known)
                 return min(self.known_id, claimed_id)
-        highest = found.id if found is not None else noted_id if bound else 0
+
+        highest = noted_id if found is None else found.id
         if highest < last_id or highest >= claimed_id:  # the stream has no higher id of ours
             self._noted_offset = log_end or 0
             self._noted_id = highest
             self._next_note_at = time.monotonic() + _NOTE_INTERVAL_S
+
         if found is not None:
             self._stored_id = found.id
             self._stored_end = found.offset + 1
             self._uncompared = found
             self.compare_last()
+
         return highest
 
     def compare_last(self) -> None:
         """Compare our highest stored row with the given row of its id, if any; not a copy whose original is in the stream."""
         stored = self._uncompared
-        if stored is not None and (index := self._index_of(stored.id)) is not None:
+        if stored is None:
+            return
+        index = self._index_of(stored.id)
+        if index is not None:
             self._compare(stored, index)
             self._uncompared = None
 
@@ -285,6 +296,7 @@ class StoredIds:
             for row, reader in self._last_rows(end=stored.offset, row_id=stored.id):
                 stored = row or stored
                 is_cut = reader.missing > 0
+
         if (what := stored.differs(given)) is not None:
             perhaps = "; retention has removed earlier rows, so that this may be a copy by another client"
             raise errors.MismatchError(
@@ -292,6 +304,7 @@ class StoredIds:
                 f"{stored.offset}): the rows differ from the earlier run; pass the same rows, or a new name or version{perhaps if is_cut else ''}",
                 queue=self._stream,
             )
+
         self._compared = max(self._compared, stored, key=lambda row: row.id)
 
     def _last_rows(
@@ -317,6 +330,7 @@ class StoredIds:
                     if (rows_of(batch, self._name)[1] >= row_id).any():
                         return _last_of(batch, self._name, row_id), False
             return None, reader.missing > 0
+
         is_cut = False
         for reader in read_back(self._stream, self._reading, end=self._stored_end):
             found = None
@@ -327,6 +341,7 @@ class StoredIds:
             is_cut = reader.missing > 0
             if found is not None or 0 < highest < row_id:
                 return found, False
+
         return None, is_cut
 
     def _unproven_error(self, row_id: int) -> errors.MismatchError:
@@ -593,6 +608,7 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
     else:
         context = tls_context(url.tls)
         connection = http.client.HTTPSConnection(url.host, url.port, timeout=_TIMEOUT_S, context=context)
+
     path = f"{url.prefix}/api/stream/{quote(vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
     try:
         connection.request("GET", path, headers={"Authorization": login.reveal()})
@@ -608,6 +624,7 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
         ) from None
     finally:
         connection.close()
+
     if status == http.client.NOT_FOUND:
         raise errors.BrokerRefusedError(
             f"{url.masked}: the management API does not return the writers of stream {stream!r}: it needs RabbitMQ 3.13 or newer, and on each "
@@ -615,6 +632,7 @@ def _writers(url: ManagementUrl, vhost: str, stream: str, login: Secret) -> dict
             queue=stream,
             reply_code=status,
         )
+
     kind = errors.AccessRefusedError if status in (401, 403) else errors.BrokerRefusedError
     raise kind(
         f"{url.masked}: {path} was answered {status}: the user needs the tag management and read permission; or leave "

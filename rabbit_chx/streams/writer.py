@@ -344,6 +344,7 @@ class StreamWriter:
             self._ids = rows.ids[ends - 1]
             self._first_ids = rows.ids[ends - encoded.rows]
             self._highest_id = max(self._highest_id, int(self._ids[-1]))
+
         self._stored.start_batch(rows.ids, rows.keys, rows.bodies)
         self._window = Window(self._ids, self._window_size)
         self._is_counted = False
@@ -365,13 +366,16 @@ class StreamWriter:
                     time.sleep(wait_s)
                     return False
                 self._connect()
+
             if self._connection and self._others:
                 self._others.look_if_due(self._connection)
             self._check_cut(self._stored.last_claim)  # of rows in any batch and call
             self._stored.compare_last()
             self._verify_claim()
-            if self._connection and self._window.next == self._window.lowest < self._window.stop:
+            is_idle = self._window.next == self._window.lowest
+            if self._connection and is_idle and self._window.next < self._window.stop:
                 self._stored.note_end(self._connection)
+
             sent = self._send(0, self._window)
             confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
             if self._window.done and self._connection:
@@ -379,6 +383,7 @@ class StreamWriter:
         except errors.RabbitChxError as cause:
             self._lose_connection(cause)
             return False
+
         return bool(sent or confirmed)
 
     def finish(self) -> None:
@@ -429,9 +434,11 @@ class StreamWriter:
         self._connection = connection
         connection.request_timeout_s = min(self._limits.confirm_timeout_s, remaining_s)
         self._declare(connection, 0, self._name)
+
         if self._name is not None:
             self._stored.note_first_end(connection)
             self._stored.claim(connection.publisher_sequence(self._name, self.stream), connection.where)
+
         self.counts["reconnects"] += self._connection_count > 0
         self.counts["resent"] += self._in_flight
         self._window.rewind()
@@ -462,6 +469,7 @@ class StreamWriter:
             errors.RabbitChxError
         ):  # rows that were confirmed before the loss need not be sent again
             self._collect(0, self._window, 0.0)
+
         self.close()
         if self._window.done and self._name is None and not self._is_counted:
             self._count()
@@ -470,6 +478,7 @@ class StreamWriter:
             self._outage_began = now
         if not is_transient(cause) and not may_be_limit(cause):  # the publisher has opened the vhost before
             raise cause
+
         before = self._refusal
         self._refusal = cause if may_be_limit(cause) else None
         if now - self._outage_began >= self._limits.reconnect_timeout_s:
@@ -479,6 +488,7 @@ class StreamWriter:
                 f"{cause}; gave up after {plural(self._attempts, 'attempt')} to connect in {now - self._outage_began:.0f} s",
                 queue=self.stream,
             ) from cause
+
         _log.info("stream %s: connecting again: %s", self.stream, cause, extra={"queue": self.stream})
         self._next_attempt = now + _BACKOFF.delay_s(self._attempts, jitter())
         self._attempts += 1
@@ -517,6 +527,7 @@ class StreamWriter:
         """
         if self._connection is None:
             return 0
+
         confirmed = 0
         for event in self._connection.events(wait_s):
             if isinstance(event, Confirms) and event.publisher_id == publisher_id:
@@ -536,6 +547,7 @@ class StreamWriter:
                     f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
                     queue=self.stream,
                 )
+
         silent_s = time.monotonic() - self._last_progress_at
         if window.next > window.lowest and silent_s > self._limits.confirm_timeout_s:
             raise errors.BrokerTimeoutError(
@@ -543,6 +555,7 @@ class StreamWriter:
                 f"{window.next - window.lowest if window is not self._window else self._in_flight} rows are unconfirmed: look at the broker's alarms and log",
                 queue=self.stream,
             )
+
         return confirmed
 
     def _note_confirmed(self) -> None:
@@ -639,6 +652,7 @@ class StreamWriter:
             lost = max(start, self._index_after(last_id))
             if lost < claimed:
                 self._store_lost(level + 1, lost, claimed)
+
         if claimed < stop:
             self._is_repaired[claimed:stop] |= level > 0
             self._send_and_wait(level, claimed, stop)

@@ -408,7 +408,10 @@ def queue_setting(
     """
     settings: list[QueueSetting] = []
     for kind, applied in (("operator policy", operator_policy), ("policy", policy)):
-        if applied is not None and (value := applied.definition.get(argument.removeprefix("x-"))) is not None:
+        if applied is None:
+            continue
+        value = applied.definition.get(argument.removeprefix("x-"))
+        if value is not None:
             settings.append(QueueSetting(value, f"{kind} {applied.name}"))
     if argument in queue.arguments:
         settings.insert(
@@ -438,12 +441,10 @@ def policies_of_mark(
     policies: Iterable[PolicyDefinition], operator_policies: Iterable[PolicyDefinition] = ()
 ) -> str:
     """Return the policies that delete messages of the mark or the queue itself, with what they set, in words; empty if none does."""
-    found = [
-        f"{kind} {policy.name} ({key})"
-        for kind, listed in (("policy", policies), ("operator policy", operator_policies))
-        for policy in listed
-        if policy_matches(policy, MARK, "classic") is not False
-        for key in _OF_MARK
-        if key in policy.definition
-    ]
+    found = []
+    for kind, of_kind in (("policy", policies), ("operator policy", operator_policies)):
+        for policy in of_kind:
+            if policy_matches(policy, MARK, "classic") is False:
+                continue
+            found += [f"{kind} {policy.name} ({key})" for key in _OF_MARK if key in policy.definition]
     return " and ".join(found)

@@ -18,7 +18,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.exchange_types import EXCHANGE_TYPES
@@ -221,6 +220,7 @@ class _File:
                 found[name] = queue
                 if not is_typed and not is_certain:
                     untyped.add(name)
+
         return [queue for queue in found.values() if queue is not None], frozenset(untyped)
 
     def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
@@ -229,6 +229,7 @@ class _File:
         for path, entry in self._entries("bindings"):
             if not self.judge(path, entry, _binding_faults(entry, types)) or not entry["source"]:
                 continue
+
             binding = make_object(BindingDefinition, entry)
             source = binding.source
             place = binding.destination
@@ -241,8 +242,10 @@ class _File:
                 self.judge(path, entry, _member_faults(binding, is_second=(source, place) in members))
             elif fault := match_fault(binding, types):
                 self.judge(path, entry, [("refused", f"x-match: {fault[0]}")])
+
             members.add((source, place))
             found[binding] = None
+
         return list(found)
 
     def _read_policies(self) -> list[PolicyDefinition]:
@@ -318,8 +321,13 @@ class _File:
     @cached_property
     def _names_vhosts(self) -> bool:
         """True for a file of several vhosts, whose objects name theirs."""
-        lists = [entries for name in OBJECT_LISTS if isinstance(entries := self._document.get(name), list)]
-        return any(isinstance(entry, dict) and "vhost" in entry for entry in chain.from_iterable(lists))
+        for name in OBJECT_LISTS:
+            entries = self._document.get(name)
+            if not isinstance(entries, list):
+                continue
+            if any(isinstance(entry, dict) and "vhost" in entry for entry in entries):
+                return True
+        return False
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
         entries = self._document.get(name, [])
@@ -371,7 +379,9 @@ def _table_faults(entry: Entry, field: str) -> _Faults:
     table = entry.get(field, {})
     if not isinstance(table, dict) and table != []:
         yield "refused", f"its {field} is {show_value(table)}, not an object"
-    for name, value in table.items() if isinstance(table, dict) else ():
+    if not isinstance(table, dict):
+        return
+    for name, value in table.items():
         fault = argument_fault(name, value)
         leaves = list(_leaves(value))
         if field == "arguments" and None in leaves:
@@ -379,8 +389,10 @@ def _table_faults(entry: Entry, field: str) -> _Faults:
         elif fault is not None:
             is_huge = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves)
             yield "refused" if is_huge else "left out", fault[0]
-        elif field == "arguments" and (odd := unsendable(name, value)):
-            yield "changed", odd[0]
+        elif field == "arguments":
+            odd = unsendable(name, value)
+            if odd:
+                yield "changed", odd[0]
 
 
 def _field_faults(model: type[ListedObject], entry: Entry, skip: str | None = None) -> _Faults:
@@ -466,6 +478,7 @@ def _parameter_faults(entry: Entry) -> _Faults:
         and (component, value) != ("vhost-limits", [])
     ):
         yield "refused", f"its value is {show_value(value)}, not an object"
+
     if component == "policy":
         yield "refused", "policies are not parameters: write it among the policies"
     elif component == "vhost-limits":
@@ -492,8 +505,10 @@ def _operator_faults(entry: Entry) -> _Faults:
 
 def _leaves(value: object) -> Iterator[object]:
     """Yield the plain values within lists and tables."""
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
             yield from _leaves(inner)
     else:
         yield value

@@ -156,25 +156,28 @@ def _read_objects(
             if isinstance(kind, EntryType) and values[name] is not None:
                 members = tuple(_read_objects(values[name], kind, problems))
                 values[name] = tuple(member.value for member in members)
+
         # Without these the object of the entry is not known.
         if bad & {*type_.required, "queue", "exchange"}:
             continue
+
         spread = [name for name in type_.fields if type_.has_ranges(name, values[name])]
         try:
             objects = expand(values, [name for name in type_.ranged if name in written])
         except RangeError as error:
             problems.add(f"{path}.{error.field}", error.text, error.rule, error.remedy)
             continue
+
         for entry in objects:
-            faults = {
-                name: fault
-                for name in spread
-                if isinstance(kind := type_.fields[name], Kind) and (fault := kind.fault(entry[name]))
-            }
-            for name, fault in faults.items():
-                problems.add(f"{path}.{name}", entry[name], *fault)
+            faulty = set()
+            for name in spread:
+                kind = type_.fields[name]
+                fault = kind.fault(entry[name]) if isinstance(kind, Kind) else None
+                if fault:
+                    faulty.add(name)
+                    problems.add(f"{path}.{name}", entry[name], *fault)
             # Without these the object is not known; a text with another fault is a text nevertheless.
-            if faults.keys().isdisjoint({"queue", "exchange"}):
+            if faulty.isdisjoint({"queue", "exchange"}):
                 yield FileEntry(path, written, bad, type_.object_of(entry), members)
 
 
@@ -190,18 +193,24 @@ def _read_fields(
                 bad.add(name)
                 problems.add(_join(path, name), None, f"{type_.noun} needs `{name}`", f"write {name} = ...")
             continue
+
         value = written[name]
         if isinstance(kind, EntryType):
             values[name] = list(_tables(value, _join(path, name), kind, problems))
-        elif not type_.has_ranges(name, value) and (fault := kind.fault(value)):
+            continue
+
+        fault = None if type_.has_ranges(name, value) else kind.fault(value)
+        if fault:
             bad.add(name)
             problems.add(_join(path, name), value, *fault)
         else:
             values[name] = value
+
     if bad.isdisjoint(type_.reads):
         for name, message, fix in type_.rules(written):
             bad.add(name)
             problems.add(_join(path, name), written.get(name), message, fix)
+
     return values, frozenset(bad)
 
 
@@ -330,6 +339,7 @@ def _ring_faults(entry: FileEntry, release: Release | None) -> _Found:
     for member in entry.members:
         if member.bad:
             continue
+
         place = member.value.destination
         weight = weight_of(place, member.value.key)
         buckets += weight
@@ -345,7 +355,9 @@ def _ring_faults(entry: FileEntry, release: Release | None) -> _Found:
             more = "buckets" if entry.value.slots is None else "slots"
             fix = f"write each member once; a weight gives it more {more}"
             yield f"{member.path}.{field}", name, f"{field} {name} is a member already", fix
+
         known.add(place)
+
     if buckets > MAX_BUCKETS:
         message = f"the weights add up to {buckets}, and at most {MAX_BUCKETS} buckets are computed"
         yield "ring", None, message, "divide all weights by the same number"
@@ -411,6 +423,7 @@ def _slot_faults(entry: FileEntry) -> _Found:
     members = exchange.members
     if count is None or members is None:
         return
+
     yield from _slot_name_faults(entry, SlotNames(exchange.name, count))
     if not entry.written["members"]:
         yield "members", None, "slots need at least one member", "write a member"
@@ -447,11 +460,13 @@ def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
     all_listed = (
         f"either all members list their slots, and each of 0 to {count - 1} occurs once, or none does"
     )
+
     for member in entry.members:
         path = f"{member.path}.slots"
         queue = member.value.destination
         numbers = member.value.slots
         faults: list[tuple[Any, str, str]] = []
+
         if numbers is None:
             fix = f"list the slots of {queue} in {exchange} too, or set weights of all members"
             faults.append((None, all_listed, fix))
@@ -469,9 +484,11 @@ def _slot_list_faults(entry: FileEntry, exchange: str, count: int) -> _Found:
                     message = f"slot {number} of {exchange} belongs to {queue_of[number]} and to {queue}"
                     faults.append((number, message, "write it once"))
                 queue_of.setdefault(number, queue)
+
         for fault in faults:
             is_sound = False
             yield path, *fault
+
     missing = [number for number in range(count) if number not in queue_of]
     if missing and is_sound:
         listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
@@ -501,8 +518,12 @@ def _check_slot_objects(objects: FileObjects) -> None:
 def misspellings(topology: ObjectSet) -> Iterator[str]:
     """Yield a sentence for each name that is probably a misspelling of another one."""
     for exchange in topology.exchanges:
-        if exchange.type not in EXCHANGE_TYPES and (meant := similar(exchange.type, EXCHANGE_TYPES, _CLOSE)):
+        if exchange.type in EXCHANGE_TYPES:
+            continue
+        meant = similar(exchange.type, EXCHANGE_TYPES, _CLOSE)
+        if meant:
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
+
     names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
     for pattern in topology.owns:
         glob = _REGEX.sub("", pattern.replace(".*", "*"))
@@ -512,6 +533,7 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
                 glob += "*"  # a regular expression without $ matches what begins so
             fix = f'write "{glob}"' if not _CHOICES.search(pattern) else "write a pattern for each name"
             yield f"`owns` has {pattern!r}, which looks like a regular expression, and matches no name of the file: only * is special; {fix}"
+
     exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
     queues = [place for place in topology.unlisted if isinstance(place, str)]
     yield from _find_unknown_names("exchange", exchanges, [exchange.name for exchange in topology.exchanges])

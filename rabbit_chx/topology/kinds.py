@@ -135,6 +135,7 @@ def _slots_fault(value: Any) -> Fault | None:
     """Return the fault of a list of slots: numbers, and texts such as ``"37"`` and ``"00..11"``."""
     if not isinstance(value, list) or not value:
         return "the value must be a list of slots", 'write it as ["00..11", "37"] or as [0, 1, 2]'
+
     known: set[int] = set()
     for part in value:
         numbers = slots_of(part)
@@ -151,7 +152,9 @@ def _slots_fault(value: Any) -> Fault | None:
             return f"{shown} is out of range", f"write slots from 0 to {MAX_SLOTS - 1}"
         if twice := known.intersection(numbers):
             return f"the list contains slot {min(twice)} twice", "write each slot once"
+
         known.update(numbers)
+
     return None
 
 

@@ -64,9 +64,11 @@ class PublishRates:
 
     def traffic(self, queues: Collection[str]) -> dict[str, float]:
         """Return the share of the messages that each of these queues got; empty without messages."""
-        rates = {queue: rate for queue in queues if (rate := self.queues.get(queue, 0.0))}
+        rates = {queue: self.queues.get(queue, 0.0) for queue in queues}
         total = sum(rates.values())
-        return {queue: rates.get(queue, 0.0) / total for queue in queues} if total else {}
+        if not total:
+            return {}
+        return {queue: rate / total for queue, rate in rates.items()}
 
 
 @dataclass(frozen=True, slots=True)

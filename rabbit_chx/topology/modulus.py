@@ -67,7 +67,8 @@ def share_moved(before: Sequence[Place], after: Sequence[Place], release: Releas
     if release and release.follows(MODULUS_UNORDERED) and math.gcd(len(before), len(after)) > 1:
         return 1.0 if len({*before, *after}) > 1 else 0.0
     hashing = ModulusHash() if release else StreamHash()
-    old, new = (KeyMap(places, hashing, AS_LISTED) for places in (before, after))
+    old = KeyMap(before, hashing, AS_LISTED)
+    new = KeyMap(after, hashing, AS_LISTED)
     return old.share_moved(new)
 
 
@@ -109,7 +110,8 @@ def order_partitions(bindings: Iterable[BindingDefinition]) -> tuple[list[Bindin
     """Return the bindings of a super stream to its partitions, by their numbers, and True if these determine the order."""
     bound = [binding for binding in bindings if not isinstance(binding.destination, ExchangeRef)]
     bound.sort(key=_partition_order)
-    numbers = {order for binding in bound if is_number(order := binding.arguments.get(PARTITION_ORDER))}
+    orders = [binding.arguments.get(PARTITION_ORDER) for binding in bound]
+    numbers = {order for order in orders if is_number(order)}
     return bound, len(bound) < 2 or len(numbers) == len(bound)
 
 

@@ -140,7 +140,8 @@ class ExchangeDefinition:
 
     def __post_init__(self) -> None:
         _set(self, arguments=as_table(self.arguments), max_share_moved=_share(self.max_share_moved))
-        ring, members = (None if some is None else tuple(some) for some in (self.ring, self.members))
+        ring = None if self.ring is None else tuple(self.ring)
+        members = None if self.members is None else tuple(self.members)
         queues = None if self.queues is None else tuple(sorted(self.queues, key=order_of_name))
         _set(self, ring=ring, members=members, queues=queues)
 
@@ -417,16 +418,14 @@ class ObjectSet:
         used.update(binding.destination for binding in self.bindings)
         for exchange in self.exchanges:
             used.update(member.destination for member in exchange.ring or exchange.members or ())
-        missing = [
-            place
-            for place in used
-            if (isinstance(place, str) and place not in queues)
-            or (
-                isinstance(place, ExchangeRef)
-                and place.name not in exchanges
-                and not place.name.startswith(BROKERS_OWN)
-            )
-        ]
+        missing: list[Destination] = []
+        for place in used:
+            if isinstance(place, str):
+                is_known = place in queues
+            else:
+                is_known = place.name in exchanges or place.name.startswith(BROKERS_OWN)
+            if not is_known:
+                missing.append(place)
         return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
 
 

@@ -185,15 +185,14 @@ def with_links(wanted: Topology, live: LiveTopology) -> Topology:
     if not made:
         return wanted
     rings = {exchange.name: exchange.ring for exchange in live.exchanges if exchange.ring}
-    return replace(
-        wanted,
-        exchanges=tuple(
-            exchange
-            if exchange.ring is None or exchange.name not in rings
-            else replace(exchange, ring=_merge(exchange.ring, rings[exchange.name], made))
-            for exchange in wanted.exchanges
-        ),
-    )
+    exchanges = []
+    for exchange in wanted.exchanges:
+        ring = rings.get(exchange.name)
+        if exchange.ring is None or ring is None:
+            exchanges.append(exchange)
+        else:
+            exchanges.append(replace(exchange, ring=_merge(exchange.ring, ring, made)))
+    return replace(wanted, exchanges=tuple(exchanges))
 
 
 def _merge(
@@ -242,11 +241,11 @@ def find_kept_shards(live: LiveTopology, wanted: Topology | None = None) -> froz
 
     A shard of an exchange that is deleted, or that no policy shards any more, is an ordinary queue.
     """
-    named = {
-        queue.name: name.exchange
-        for queue in live.queues
-        if (name := ShardName.parse(queue.name)) is not None
-    }
+    named = {}
+    for queue in live.queues:
+        name = ShardName.parse(queue.name)
+        if name is not None:
+            named[queue.name] = name.exchange
     if not named:
         return frozenset()
     after: AnyTopology = live if wanted is None else _after(live, wanted)
@@ -280,14 +279,14 @@ def without_shards(topology: LiveTopology) -> LiveTopology:
         assert name is not None  # it is a shard
         counts[name.exchange] = counts.get(name.exchange, 0) + 1
 
+    exchanges = []
+    for exchange in topology.exchanges:
+        has_shards = any(member.destination in shards for member in exchange.ring or ())
+        exchanges.append(replace(exchange, ring=None) if has_shards else exchange)
+
     return replace(
         topology,
-        exchanges=tuple(
-            replace(exchange, ring=None)
-            if any(member.destination in shards for member in exchange.ring or ())
-            else exchange
-            for exchange in topology.exchanges
-        ),
+        exchanges=tuple(exchanges),
         queues=tuple(queue for queue in topology.queues if queue.name not in shards),
         bindings=tuple(binding for binding in topology.bindings if not shard_binding(binding, shards)),
         facts=topology.facts.leaving_out(
@@ -301,11 +300,9 @@ def _after(live: LiveTopology, wanted: Topology) -> Topology:
     """Return the exchanges and policies after the wanted topology is applied."""
     exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
     policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}
-    return replace(
-        wanted,
-        exchanges=(*{**exchanges, **{exchange.name: exchange for exchange in wanted.exchanges}}.values(),),
-        policies=(*{**policies, **{policy.name: policy for policy in wanted.policies}}.values(),),
-    )
+    exchanges |= {exchange.name: exchange for exchange in wanted.exchanges}
+    policies |= {policy.name: policy for policy in wanted.policies}
+    return replace(wanted, exchanges=tuple(exchanges.values()), policies=tuple(policies.values()))
 
 
 # -- An exchange of the plugin rabbitmq_sharding with its shards, at the time of reading; `plugin_objects` has what a plan does with shards
@@ -436,6 +433,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "set the policy with one shard fewer, and then set it again unchanged: a change makes the plugin create missing shards",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
         yield Finding(
             "node-away",
@@ -443,6 +441,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "start the node; if it was removed, unbind them, consume the remaining messages, and delete them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in exchange.surplus if shard.keys):
         without_policy = exchange.policy is None
         why = (
@@ -454,6 +453,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "go on consuming from them; or unbind them, which moves keys, consume the remaining messages, and delete them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if not shard.keys):
         yield Finding(
             "unbound",
@@ -461,6 +461,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "consume the remaining messages, and delete them; or change the policy so that it asks for them",
             names=names,
         )
+
     if names := tuple(shard.name for shard in shards if shard.consumers == 0):
         yield Finding(
             "unconsumed",
@@ -469,6 +470,7 @@ def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
             "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does",
             names=names,
         )
+
     if exchange.type == MODULUS_EXCHANGE and len(shards) > 1 and exchange.release.follows(MODULUS_UNORDERED):
         yield Finding(
             "unordered",

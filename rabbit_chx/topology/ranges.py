@@ -130,13 +130,18 @@ def _find_counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> 
         next_parts = _NUMBER.split(following.get(field, ""))
         if len(parts) != len(next_parts):
             return {}
-        result[field] = [
-            _Range(int(part), int(part), len(part) if len(part) > 1 and part[0] == "0" else 0)
-            if n % 2 and part != next_part
-            else part
-            for n, (part, next_part) in enumerate(zip(parts, next_parts, strict=True))
-        ]
+        pieces: list[str | _Range] = []
+        for n, (part, next_part) in enumerate(zip(parts, next_parts, strict=True)):
+            is_counting = n % 2 and part != next_part  # each second part is a number
+            pieces.append(_Range(int(part), int(part), _width_of(part)) if is_counting else part)
+        result[field] = pieces
     return result
+
+
+def _width_of(number: str) -> int:
+    """Return the width of a number with leading zeros, else 0."""
+    has_zeros = len(number) > 1 and number[0] == "0"
+    return len(number) if has_zeros else 0
 
 
 def _expands_to(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> bool:

@@ -163,6 +163,7 @@ def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology
         if name not in exchanges and name not in sources:
             raise InputError(_not_listed(name, exchanges))
         places[ExchangeRef(name)] = None
+
     onwards = _links(topology)
     waiting = list(places)
     while waiting:
@@ -170,6 +171,7 @@ def select_reached(topology: LiveTopology, names: Iterable[str]) -> LiveTopology
             if place not in places:
                 places[place] = None
                 waiting.append(place)
+
     reached = {place.name for place in places if isinstance(place, ExchangeRef)}
     return replace(
         topology,

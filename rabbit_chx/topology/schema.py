@@ -211,6 +211,10 @@ def _super_stream_faults(entry: Entry) -> Faults:
 def _exchange_faults(entry: Entry) -> Faults:
     type_ = entry.get("type", "direct")
     written = [name for name in ("ring", "slots", "members") if name in entry]
+    arguments = entry.get("arguments")
+    is_super_stream = isinstance(arguments, Mapping) and OF_SUPER_STREAM in arguments
+    hashes_keys = type_ in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream
+
     if written and type_ != HASH_EXCHANGE:
         message = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this one is of type {type_}"
         fix = f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written[0]}`'
@@ -219,11 +223,7 @@ def _exchange_faults(entry: Entry) -> Faults:
         message = f"only an exchange of type {MODULUS_EXCHANGE} has `queues`, and this one is of type {type_}"
         fix = "write its members as `ring`" if type_ == HASH_EXCHANGE else "write [[bindings]] instead"
         yield "queues", message, fix
-    elif (
-        "max_share_moved" in entry
-        and type_ not in (HASH_EXCHANGE, MODULUS_EXCHANGE)
-        and not (isinstance(arguments := entry.get("arguments"), Mapping) and OF_SUPER_STREAM in arguments)
-    ):
+    elif "max_share_moved" in entry and not hashes_keys:
         hashing = f"{HASH_EXCHANGE} or {MODULUS_EXCHANGE}"
         message = f"only an exchange of type {hashing} hashes keys, and this one is of type {type_}"
         yield "max_share_moved", message, "remove `max_share_moved`"
@@ -365,6 +365,14 @@ NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 TopologyObject: TypeAlias = NamedObject | BindingDefinition
 
 
+def _setting_text(value: object) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return repr(value).lower()
+    return repr(value)
+
+
 @dataclass(frozen=True, slots=True)
 class FieldChange:
     """A field whose value changes, such as ``durable`` or ``arguments.x-max-length``; a missing value is None."""
@@ -377,10 +385,7 @@ class FieldChange:
     def texts(self) -> list[str]:
         """The old and the new value in words."""
         values = plain({"old": self.old, "new": self.new})
-        return [
-            "unset" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
-            for value in (values["old"], values["new"])
-        ]
+        return [_setting_text(values["old"]), _setting_text(values["new"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +447,8 @@ def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -
 
     Values of different types differ, as in the broker: 1, 1.0 and true are three values.
     """
-    old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
+    old = {} if live is None else dict(_values(live))
+    new = {} if wanted is None else dict(_values(wanted))
     return tuple(
         FieldChange(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*new, *old])
@@ -479,11 +485,12 @@ def make_object(model: type[ListedObject], entry: Mapping[str, Any]) -> ListedOb
 
     A field that is missing or null has the default of the attribute, and so has a flag of another type, which an import can give an exchange.
     """
-    values = {
-        name.replace("-", "_"): value
-        for name, kind in SCHEMA[model.kind].json.items()
-        if (value := entry.get(name)) is not None and (kind is not FLAG or isinstance(value, bool))
-    }
+    values = {}
+    for name, kind in SCHEMA[model.kind].json.items():
+        value = entry.get(name)
+        if value is None or (kind is FLAG and not isinstance(value, bool)):
+            continue
+        values[name.replace("-", "_")] = value
     if values.pop("destination_type", "queue") != "queue":
         values["destination"] = ExchangeRef(values["destination"])
     return model(**values)
@@ -541,6 +548,7 @@ def vhost_objects(
     exchanges = [
         exchange for exchange in exchanges if exchange.name and not exchange.name.startswith(BROKERS_OWN)
     ]
+
     # Each queue is bound to the default exchange.
     bindings = [binding for binding in bindings if binding.source]
     unnamed = [queue.name for queue in queues if queue.name.startswith(BROKERS_OWN)]
@@ -551,6 +559,7 @@ def vhost_objects(
     }
     plain_bindings = []
     sources_left_out = set()
+
     for binding in bindings:
         source = binding.source
         place = binding.destination
@@ -564,6 +573,7 @@ def vhost_objects(
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or has no name")
         else:
             plain_bindings.append(binding)
+
     left_out += [f"exchange {name}: {absence}" for name in _find_missing_exchanges(exchanges, bindings)]
     rings, refused = _unordered_rings(members, release)
     lists = {
@@ -606,7 +616,8 @@ def _find_missing_exchanges(
 ) -> list[str]:
     """Return the names of the exchanges that bindings or arguments refer to and that are not listed."""
     named = {binding.source for binding in bindings}
-    named |= {place.name for binding in bindings if isinstance(place := binding.destination, ExchangeRef)}
+    destinations = [binding.destination for binding in bindings]
+    named |= {place.name for place in destinations if isinstance(place, ExchangeRef)}
     named |= {exchange.alternate for exchange in exchanges if exchange.alternate is not None}
     missing = named - {exchange.name for exchange in exchanges}
     return [name for name in sorted(missing) if name and not name.startswith(BROKERS_OWN)]

@@ -144,11 +144,11 @@ def assign_owners(
     if any(member.slots is not None for member in members):
         return _read_lists(names, members)
     weights = {str(member.destination): member.weight for member in members}
-    live_owners = {
-        slot: next((queue for queue in queues if queue in weights), queues[0])
-        for slot in names.slots
-        if (queues := bound.get(ExchangeRef(slot)))
-    }
+    live_owners = {}
+    for slot in names.slots:
+        queues = bound.get(ExchangeRef(slot))
+        if queues:
+            live_owners[slot] = next((queue for queue in queues if queue in weights), queues[0])
     counts = slot_counts(names.count, weights, Counter(live_owners.values()))
     owners, remaining = kept_slots(names.slots, live_owners, counts)
     free = [slot for slot in names.slots if slot not in owners]
@@ -455,7 +455,9 @@ class HandOverMarker:
         table = (headers or {}).get(cls.HEADER)
         if not isinstance(table, Mapping):
             return None
-        kind, *rest = (table.get(name) for name in _FIELDS)
+        values = [table.get(name) for name in _FIELDS]
+        kind = values[0]
+        rest = values[1:]
         known = next((marker for marker in _KINDS if marker == kind), None)
         if known is None or not all(isinstance(value, str) for value in rest):
             return None

@@ -218,6 +218,7 @@ def parse(text: str, file: str | None = None) -> dict[str, Any]:
         problem = file_finding(
             "the text", None, "a number has thousands of digits", "write a shorter number", line
         )
+
     raise TopologyError([problem], file=file)
 
 
@@ -231,11 +232,13 @@ def toml_content(
     document = substitute(written, values, problems)
     if problems:
         raise TopologyError(_with_lines(problems.values(), text, written), file=file)
+
     objects = read_document(document)
     check_rules(objects, release)
     if objects.problems:
         found = [with_variables(problem, written) for problem in objects.problems.values()]
         raise TopologyError(_with_lines(found, text, document), file=file)
+
     lists = {name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS}
     untyped = {
         entry.value.name
@@ -257,12 +260,13 @@ def _deeper_than(value: object, levels: int) -> bool:
     """Return True if a value has more than `levels` levels. Dotted keys make a thousand without a bracket."""
     level: list[Any] = [value]
     for _ in range(levels):
-        level = [
-            inner
-            for container in level
-            if isinstance(container, (dict, list))
-            for inner in (container.values() if isinstance(container, dict) else container)
-        ]
+        inner: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                inner += container.values()
+            elif isinstance(container, list):
+                inner += container
+        level = inner
     return bool(level)
 
 
@@ -301,22 +305,26 @@ class FileLines:
         match = _PATH.match(path)
         if match is None:
             return None
+
         table, index, key, member = match.groups()
         at = self._keys(0, self._top_end).get(table)
         if index is None:
             of_table = self._tables.get(table)
             of_variable = self._keys(of_table, len(self._lines)).get(key) if key and of_table else None
             return of_variable or at or of_table
+
         headings = self._headings.get(table, [])
         entries = self._document.get(table)
         if not isinstance(entries, list) or len(headings) != len(entries):
             # An array on one line or several.
             return None if at is None else self._line_of_member(int(index), entries, at, self._top_end)
+
         start = headings[int(index)] + 1
         following = bisect_left(self._starts, start)
         end = self._starts[following] if following < len(self._starts) else len(self._lines)
         if key is None:
             return start
+
         return self._line_of_key(key, member, entries[int(index)].get(key), start, end)
 
     def _line_of_key(self, key: str, member: str | None, members: object, start: int, end: int) -> int:
@@ -431,13 +439,20 @@ def _slot_texts(slots: Sequence[int], width: int) -> Iterator[str]:
 
 
 def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
-    problems = [
-        file_finding(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", None, "the value is null, which TOML cannot express", "remove the object")
-        for entry in entries
-        for field in ("arguments", "definition")
-        for name, value in entry.get(field, {}).items()
-        if _has_none(value)
-    ]  # fmt: skip
+    problems = []
+    for entry in entries:
+        object_ = f"{heading} {entry.get('name', entry.get('source'))}"
+        for field in ("arguments", "definition"):
+            nulls = [name for name, value in entry.get(field, {}).items() if _has_none(value)]
+            problems += [
+                file_finding(
+                    f"{object_}: {field}.{name}",
+                    None,
+                    "the value is null, which TOML cannot express",
+                    "remove the object",
+                )
+                for name in nulls
+            ]
     if problems:
         raise TopologyError(problems)
 
@@ -488,6 +503,7 @@ def rearrange(
     pieces = _ENTRY.split(content)
     found = [(at, 0) for at, piece in enumerate(pieces) if _EXCHANGE.match(piece)]
     unwritten: list[str] = []
+
     for path, entries in groupby(read_document(document).exchanges, attrgetter("path")):
         of_path = list(entries)
         before = {entry.value.name: members_of(entry.value) for entry in of_path}
@@ -495,14 +511,20 @@ def rearrange(
         changed = [name for name, members in before.items() if wanted[name] != members]
         if not changed:
             continue
+
         number = int(path.removeprefix("exchanges[")[:-1])
-        at, inner = found[number] if len(found) == len(document["exchanges"]) else (0, number)
+        at = 0
+        inner = number
+        if len(found) == len(document["exchanges"]):
+            at, inner = found[number]
+
         is_one = len(set(wanted.values())) == 1
         edited = _edit(pieces[at], inner, of_path[0].members, wanted[changed[0]]) if is_one else None
         if edited is None:
             unwritten += changed
         else:
             pieces[at] = edited
+
     return RingText(text[: len(text) - len(content)] + "".join(pieces), tuple(unwritten))
 
 
@@ -512,6 +534,7 @@ def _edit(piece: str, number: int, members: Sequence[FileEntry], wanted: Sequenc
         import tomlkit
     except ModuleNotFoundError:
         raise missing_extra("another order in the text of a file", "tomlkit", "cli") from None
+
     try:
         document = tomlkit.parse(piece)
         exchange: Any = cast("Any", document)["exchanges"][number]
@@ -526,6 +549,7 @@ def _edit(piece: str, number: int, members: Sequence[FileEntry], wanted: Sequenc
         exchange[field] = tomlkit.parse(f"x = {text}")["x"]
     except (ValueError, LookupError):  # as where the text of a value has the heading of an entry
         return None
+
     return document.as_string()
 
 
@@ -549,6 +573,7 @@ def _array_text(
         lead = array[end:start]
         around.append((lead if "\n" in lead else f"{newline}    {lead.lstrip()}", behind[1]))
         end = behind.end()
+
     places = {member.destination: at for at, of_one in enumerate(old) for member in of_one}
     parts: list[tuple[int, str]] = []
     for at, run in groupby(wanted, lambda member: places.get(member.destination, -1)):
@@ -557,14 +582,20 @@ def _array_text(
         if at >= 0 and not is_whole and has_reference(items[at]):
             raise ValueError(items[at])
         parts.append((at, items[at] if is_whole else ", ".join(_member_texts(part, wanted))))
+
     line = f"[{', '.join(text for _, text in parts)}]"
     if "\n" not in array and len(line) <= _WIDTH:
         return line
+
     lines = []
     for at, text in parts:
-        lead, behind_it = around[at] if at >= 0 else (f"{newline}    ", "")
+        lead = f"{newline}    "
+        behind_it = ""
+        if at >= 0:
+            lead, behind_it = around[at]
         lines.append(f"{lead}{text},{behind_it}")
         around[at] = (f"{newline}    ", "")  # of the first part of an entry that is divided
+
     return f"[{''.join(lines)}{array[end:-1] if newline in array[end:] else newline}]"
 
 

@@ -65,17 +65,25 @@ def place(
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: 'queue' is the only choice")
+
     ring = as_ring(ring)
     if order_by is not None and df.isStreaming:
         raise InputError(
             "order_by: Spark does not sort streaming frames; leave it out, or place and publish each batch in "
             "foreachBatch"
         )
+
     column, nullable = _text_column(df, key, "the routing key with key=")
     placement = Placement.of(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
-    columns = order_by if isinstance(order_by, (list, tuple)) else [] if order_by is None else [order_by]
+
+    columns: list[Any] = []
+    if isinstance(order_by, (list, tuple)):
+        columns += order_by
+    elif order_by is not None:
+        columns.append(order_by)
+
     return _repartition(df, column, ring, placement, list(map(_as_column, columns)))
 
 

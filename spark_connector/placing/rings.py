@@ -96,7 +96,11 @@ class WatchedRing:
 
     def __init__(self, source: GivenRing | None, read: Callable[[], Any] | None = None) -> None:
         self._read = source if callable(source) else read
-        self.ring = None if source is None else _ring_of(source() if callable(source) else source)
+        self.ring: KeyMap | None = None
+        if callable(source):
+            self.ring = _ring_of(source())
+        elif source is not None:
+            self.ring = _ring_of(source)
 
     @property
     def can_be_read(self) -> bool:

@@ -70,7 +70,8 @@ class Sources:
                     f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
                     queue=stream,
                 )
-        for stream in bound if isinstance(bound, Mapping) else ():
+        named = bound if isinstance(bound, Mapping) else ()
+        for stream in named:
             if stream not in self._now:
                 raise InputError(
                     f"option {option!r} names stream {stream!r}, which is not one of {self._options.source}: leave it out",
@@ -104,11 +105,13 @@ class Sources:
                 "-2 is its first row, and -1 is the end",
                 queue=stream,
             )
+
         offset = bound[stream] if isinstance(bound, Mapping) else bound
         if offset in ("earliest", _EARLIEST):
             return self.logs.offset_of(stream, "first", end)
         if offset in ("latest", _LATEST):
             return end.offset
+
         assert isinstance(offset, int)  # the options are checked
         if offset > end.offset:
             self.lose(
@@ -117,6 +120,7 @@ class Sources:
                 "again, or its log was cut; pass an offset that it has",
                 f"{offset - end.offset:,} offsets are passed over",
             )
+
         return min(offset, end.offset)
 
     def _streams(self) -> tuple[str, ...]:
@@ -239,7 +243,8 @@ def offsets_behind_latest(progress: Any) -> dict[str, Any]:
     sources = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     behind: dict[str, int] = {}
     for source in sources["sources"]:
-        end, latest = (_streams_of(source.get(name)) for name in ("endOffset", "latestOffset"))
+        end = _streams_of(source.get("endOffset"))
+        latest = _streams_of(source.get("latestOffset"))
         behind |= {name: max(0, latest[name] - end[name]) for name in end.keys() & latest.keys()}
     if not behind:
         return {}
@@ -336,6 +341,7 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
+
         # The rows of a new stream, or of a new log, are read with the next micro-batch, which starts at the offset in the checkpoint.
         new = self.ends.keys() - places.keys()
         return (
@@ -358,6 +364,7 @@ class MicroBatches:
         unread = "how many rows behind that were not read is not known, since the query has just started"
         if seen is not None:
             unread = f"{max(0, seen - place.next):,} rows behind that were seen and not read"
+
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
             if stream not in self._gone:
@@ -368,6 +375,7 @@ class MicroBatches:
                 )
                 self._gone.add(stream)
             return place
+
         self._gone.discard(stream)
         if end.offset < place.next:
             differs = f"it ends at offset {end.offset}: it was deleted and created again, or its log was cut"
@@ -375,6 +383,7 @@ class MicroBatches:
             differs = f"its log was rewritten: where {place.before} was, {found} is there. It was deleted and made again, or its log was cut"
         else:
             return place
+
         first = 0 if self._options.fail_on_data_loss else self._logs.offset_of(stream, "first", end)
         self._sources.lose(
             stream,

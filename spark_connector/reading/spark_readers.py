@@ -111,21 +111,27 @@ class Selection:
             offset_at: returns the offset of the first chunk of a stream at a time or later.
             stream_of: returns the stream of a key; None if keys do not determine the stream.
         """
-        keys = None if stream_of is None or self.keys is None else {stream_of(key) for key in self.keys}
-        if keys is not None and not keys <= ranges.keys():
-            keys = None  # a key without a stream here: its rows may be anywhere
+        streams = set(ranges)
+        if stream_of is not None and self.keys is not None:
+            of_keys = {stream_of(key) for key in self.keys}
+            if of_keys <= streams:  # else a key has no stream here, and its rows may be anywhere
+                streams &= of_keys
         found = {}
         for stream, (first, last) in ranges.items():
-            if not all(each.accepts(stream) for each in self.streams) or not (keys is None or stream in keys):
+            if stream not in streams or not all(each.accepts(stream) for each in self.streams):
                 continue
+
             start = max(first, self.start)
             end = min(last, self.end)
             if start < end and self.since is not None:
                 since = _shift(self.since, -CLOCK_MARGIN)
-                start = start if since is None else max(start, offset_at(stream, since))
+                if since is not None:
+                    start = max(start, offset_at(stream, since))
             if start < end and self.until is not None:
                 until = _shift(self.until, CLOCK_MARGIN)
-                end = start if until is None else min(end, offset_at(stream, until))
+                if until is None:
+                    continue
+                end = min(end, offset_at(stream, until))
             if start < end:
                 found[stream] = start, end
         return found
@@ -345,6 +351,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
     missing = 0
     names = list(_names(options.include))
     schema = pa.schema([(name, _ARROW[name]) for name in names])
+
     try:
         with _open_range(each, options, task) as reader:
             for batch in reader:
@@ -354,6 +361,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 )
                 read_to = reader.next_offset
                 missing = reader.missing
+
             missing = reader.missing
             if options.filter_values:
                 _log.info(
@@ -362,6 +370,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                     reader.rows_read,
                     reader.rows_returned,
                 )
+
             read_to = each.end
     except (MissingRowsError, NotFoundError) as cause:
         if strict:
@@ -381,6 +390,7 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
             read_to,
             each.end - 1,
         )
+
     if missing:
         _log.warning(
             "stream %r does not have %d of the offsets %d to %d: they are passed over (failOnDataLoss is false)",

@@ -137,6 +137,7 @@ class ExchangeSeeds:
                 f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self.hashed_on}: use "
                 "a shorter name in hash-header"
             )
+
         return _header_seeds(
             values, self.release, client, self.field_type, self.seed_of_field, seed_of_null=seed_of_null
         )
@@ -318,7 +319,8 @@ def list_hashes(keys: Iterable[Any], longest: int) -> UInt32s:
 
 
 def _step(x: UInt32s | np.uint32, y: UInt32s | np.uint32, constant: int, hashes: UInt32s) -> UInt32s:
-    a, b = (np.full(len(hashes), constant, np.uint32) for _ in range(2))
+    a = np.full(len(hashes), constant, np.uint32)
+    b = np.full(len(hashes), constant, np.uint32)
     mix_in(a, b, hashes, (x, y, _ZERO), np.empty_like(hashes))
     return hashes
 
@@ -336,17 +338,20 @@ def integers_of(
             null = values.is_null().to_numpy(zero_copy_only=False)
             values = values.fill_null(0)
         values = values.to_numpy()
+
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         null = mask if mask.any() else None
         if seed_of_null is None and null is not None:
             raise null_error(int(null.argmax()))
         values = values.filled(0)
+
     if isinstance(values, list) or values.dtype.kind == "O":
         try:
             return np.array(values, np.int64), null
         except OverflowError:
             return None, null
+
     unsigned = values.dtype.kind == "u" and values.dtype.itemsize == 8  # in either order of bytes
     return np.ascontiguousarray(values, np.uint64 if unsigned else np.int64), null
 
@@ -382,11 +387,13 @@ def _seeds_of_chunk(
             factor = np.uint64(1000 if type_ == "timestamp" else 1)
             seeds[here] = (values[here].view(np.uint64) * factor & _SEED_BITS).astype(np.uint32)
         left &= ~here
+
     if left.any():
         place = int(left.argmax())
         raise RowError(
             f"the value at position {first + place}, {values[place]}, does not fit {' or '.join(types)}"
         )
+
     return seeds
 
 

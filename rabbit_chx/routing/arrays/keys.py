@@ -78,6 +78,7 @@ def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
                 raise null_error(first + null)
             yield _spans_of_list(piece, set(map(type, piece)), first)
         return
+
     first = 0
     for chunk in getattr(keys, "chunks", [keys]):
         plain = chunk.dictionary_decode() if hasattr(chunk, "dictionary") else chunk
@@ -108,6 +109,7 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:
             part = values[first : first + CHUNK_KEYS]
             yield first, part.to_pylist() if is_arrow(values) else part.tolist()
         return
+
     iterator = iter(values)
     first = 0
     while piece := list(islice(iterator, CHUNK_KEYS)):
@@ -158,7 +160,8 @@ def _spans_of_list(
     keys: list[Any], kinds: set[type], first: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return one buffer of all keys, and the offsets, including the end."""
-    if kinds == {str} and (text := "".join(keys)).isascii():
+    text = "".join(keys) if kinds == {str} else None
+    if text is not None and text.isascii():
         data = text.encode()
     else:
         if kinds != {bytes}:
@@ -191,10 +194,12 @@ def _hash_arrow(
         return
     if not hasattr(keys, "buffers"):
         raise InputError(f"a pyarrow {type(keys).__name__} holds no keys: pass an Array or a ChunkedArray")
+
     if hasattr(keys, "dictionary") and keys.dictionary.null_count:
         keys = keys.dictionary_decode()
     if seed_of_null is None:
         refuse_nulls(keys, first)
+
     start = 0
     for part in _hash_array(keys, initial, longest, first):
         if keys.null_count and seed_of_null:
@@ -330,14 +335,16 @@ def _hash_sorted(
     size = len(starts)
     a = np.full(size, GOLDEN, np.uint32)
     b = np.full(size, GOLDEN, np.uint32)
-    c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
+    c = np.full(size, (HCONST_13 + initial) & MASK, np.uint32)
     spare = np.empty(size, np.uint32)
     # Adjacent keys of one length are at equal distances.
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
-    done = 0
     block = 0
-    while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= _FEW_KEYS:
+    while True:
+        done = int(np.searchsorted(blocks, block, side="right"))
+        if size - done < _FEW_KEYS:
+            break
         words = _words(data, starts[done:] + _BLOCK * block, stride)
         mix_in(a[done:], b[done:], c[done:], words, spare[done:])
         block += 1
@@ -353,7 +360,7 @@ def _hash_sorted(
     # The length is in the low byte of the last word, and overflows into the others.
     tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
     mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
-    c[lengths == 0] = HCONST_13 + initial & MASK
+    c[lengths == 0] = (HCONST_13 + initial) & MASK
     return c
 
 
@@ -405,19 +412,23 @@ def _murmur3_of_spans(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed:
     low = int(offsets[0])
     high = int(offsets[-1])
     data = np.concatenate((data[low:high], np.zeros(_WORD, np.uint8)))
+
     # Overlapping items, so that one fancy index fetches a word at any place.
     at = np.ndarray((len(data) - _WORD + 1,), "<u4", data, 0, (1,))
     lengths = np.diff(offsets)
+
     # In this order the keys with a further word are the end of each array.
     order = np.argsort(lengths, kind="stable")
     starts = offsets[order] - low
     lengths = lengths[order]
     words = lengths // _WORD
     hashed = np.full(len(order), seed, np.uint32)
+
     for word in range(int(words[-1]) if len(words) else 0):
         first = int(np.searchsorted(words, word, side="right"))
         mixed = _rotate(hashed[first:] ^ _scramble(at[starts[first:] + _WORD * word]), 13)
         hashed[first:] = mixed * np.uint32(5) + np.uint32(0xE6546B64)
+
     hashed ^= _scramble(at[starts + _WORD * words] & _MURMUR_TAIL_MASKS[lengths % _WORD])
     hashed ^= lengths.astype(np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):

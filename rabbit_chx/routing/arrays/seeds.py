@@ -279,12 +279,14 @@ def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
         leaves = (bucket != own[which]) | (last < most)
         staying += np.bincount(bucket[~leaves], minlength=before)
         parts.append((bucket[leaves] * before + own[which[leaves]]) * (most + 1) + last[leaves])
+
     rows = np.concatenate(parts)
     rows.sort()
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     cells, last = np.divmod(rows[starts], most + 1)
     bucket, own = np.divmod(cells, before)
     stay = np.flatnonzero(staying)
+
     return Stays(
         np.append(own, stay),
         np.append(bucket, stay),
@@ -427,6 +429,7 @@ class ModuloFlows(Flows):
             places = ((self._sides[0][old], self._sides[1][new]) for old, new in pairs)
             different = islice(((source, to) for source, to in places if source != to), most)
             return [(source, to, self[source, to]) for source, to in different]
+
         largest: list[tuple[Place, Place, float]] = []
         indices = {place: n for n, place in enumerate(self.after)}
         for source in self._numbers[0]:
@@ -438,6 +441,7 @@ class ModuloFlows(Flows):
             first = (-row).argsort(kind="stable")[:most].tolist()
             moves = [(source, self.after[index], float(row[index])) for index in first if row[index]]
             largest = heapq.nlargest(most, [*largest, *moves], key=itemgetter(2))
+
         return [(source, to, self[source, to]) for source, to, _ in largest]
 
     def _row(self, source: Place) -> NDArray[np.float64]:
