@@ -158,6 +158,56 @@ class FinishedTask:
         known = 0 if self.streams is None else self.streams.known
         return self.publish_report.rows - known
 
+    @property
+    def confirmed(self) -> int:
+        """Rows that the broker has confirmed."""
+        return self.publish_report.confirmed
+
+    @property
+    def returned(self) -> int:
+        """Rows that the broker returned as unroutable."""
+        return self.publish_report.returned
+
+    @property
+    def nacked(self) -> int:
+        """Rows that the broker refused with basic.nack."""
+        return self.publish_report.nacked
+
+    @property
+    def unknown(self) -> int:
+        """Rows of which nothing is known."""
+        return self.publish_report.unknown
+
+    @property
+    def retried(self) -> int:
+        """Rows that were sent again after a refusal."""
+        return self.publish_report.retried
+
+    @property
+    def republished(self) -> int:
+        """Rows that were sent again after a lost connection."""
+        return self.publish_report.republished
+
+    @property
+    def reconnects(self) -> int:
+        """Connections that were opened after a loss."""
+        return self.publish_report.reconnects
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Seconds during which the broker blocked the connection."""
+        return self.publish_report.blocked_seconds
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that were sent."""
+        return self.publish_report.bytes_sent
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first row to the last confirm."""
+        return self.publish_report.seconds
+
     def to_dict(self) -> dict[str, Any]:
         """Return the task as flat JSON: the counts are on the level of the other fields."""
         found: dict[str, Any] = to_json(json_fields(self))
