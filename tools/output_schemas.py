@@ -42,6 +42,7 @@ from rabbit_chx.planning.plan_value import Plan, PlanFields
 from rabbit_chx.planning.upgrade import UpgradeResult
 from rabbit_chx.result_fields import Absent, Shown, described, heading
 from rabbit_chx.routing import HashRing, ModulusHashExchange, SuperStream
+from rabbit_chx.routing.bindings import OriginJson
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.modulus_exchange import ModulusJson
 from rabbit_chx.routing.ring import RingJson
@@ -256,7 +257,10 @@ def _type_in_json(as_json: Callable[[Any], Any], kind: Any) -> Any:
 def _descriptions(kind: Any) -> dict[str, str]:
     """Return the sentences of the section "Attributes" of a docstring, by the attribute."""
     found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
+    bases = [*kind.__mro__]
+    if is_typeddict(kind) and kind.__annotations__.keys() > OriginJson.__annotations__.keys():
+        bases.append(OriginJson)  # a `TypedDict` does not know which other one it extends
+    for each in reversed(bases):
         _, _, section = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
         section = section.partition("\n\n")[0]
         for name, says in re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE):

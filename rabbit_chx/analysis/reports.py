@@ -282,7 +282,14 @@ def rate_text(rate: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeavyRow:
-    """A heavy key of a sample: its slot and its queue, and the bounds of the number of its messages."""
+    """A heavy key of a sample.
+
+    Attributes:
+        slot: Its slot; null without one.
+        queue: Its queue; null without one.
+        least: The number of its messages is at least this.
+        most: The number of its messages is at most this.
+    """
 
     key: str = field(metadata=shown("heaviest keys"))
     slot: Place = field(metadata=shown("slot", slot_text, sparse=True, as_json=slot_name))
@@ -459,14 +466,14 @@ class KeysFound:
 
     Attributes:
         determined: False if something depends on an order or a hashed value that is not known; it is null.
-        learn: The command that learns the order which is not known; null if no command does.
+        learn: The command that learns the order which is not known; empty if no command does.
         keys: The keys; null if they are not determined.
     """
 
     source: SourceFields = field(metadata=shown(group=SourceFields))
     destination: Place
     determined: bool
-    learn: str | Absent | None
+    learn: str | Absent
     keys: Iterable[str] | None
 
 
@@ -541,7 +548,14 @@ def _skew_text(part: PlaceShare) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """What a destination has of a ring; `skew_text` is `skew` for people."""
+    """What a destination has of a ring; `skew_text` is `skew` for people.
+
+    Attributes:
+        buckets: The number of its buckets, bindings or partitions; null if it depends on an order that is not known.
+        share: The share of the keys.
+        ideal: The share by the number of the buckets.
+        skew: The relative difference of the two.
+    """
 
     destination: Place = field(metadata=shown("destination", place_text))
     buckets: int | None = field(metadata=shown("buckets", number=True))
@@ -553,7 +567,11 @@ class ShareRow:
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """What a destination gets of a sample; `distinct` is the number of its keys."""
+    """What a destination gets of a sample.
+
+    Attributes:
+        distinct: The number of its distinct keys; null if there are too many to count.
+    """
 
     destination: Place = field(metadata=shown("destination", place_text))
     keys: int | None = field(metadata=shown("keys", _count_or_blank, number=True, json=None))

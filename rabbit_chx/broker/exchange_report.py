@@ -149,7 +149,7 @@ class SlotRow(MemberRow):
 class QueueRow:
     """A queue of slots, or those without one; `slots` is their number."""
 
-    queue: Place = field(metadata=shown("queue", place_text))
+    queue: str | None = field(metadata=shown("queue", place_text))
     slots: int = field(metadata=shown("slots", number=True))
     figures: PlaceFigures = field(metadata=shown(group=PlaceFigures))
 

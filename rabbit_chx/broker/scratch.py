@@ -421,7 +421,11 @@ class DifferentKey:
 
 @dataclass(frozen=True, slots=True)
 class FrequentKey:
-    """The most frequent key of a sample, and its share of the messages."""
+    """The most frequent key of a sample.
+
+    Attributes:
+        share: Its share of the messages.
+    """
 
     key: str
     share: float

@@ -219,7 +219,7 @@ class PlannedModulus(TypedDict):
     """An ``x-modulus-hash`` exchange in a plan."""
 
     exchange: str
-    release: Release | None
+    release: Release
     destinations: Sequence[Place]
 
 
@@ -336,6 +336,7 @@ def plan_as_json(plan: Plan) -> str:
 
 def _map_as_json(key_map: KeyMap, owners: Mapping[Place, Place]) -> PlannedMap:
     if key_map.kind == MODULUS_EXCHANGE:
+        assert key_map.release is not None  # only a super stream has none
         return PlannedModulus(
             exchange=key_map.name, release=key_map.release, destinations=key_map.destinations
         )

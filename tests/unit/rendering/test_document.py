@@ -84,7 +84,7 @@ def test_json_has_all_fields_but_those_that_are_left_out() -> None:
 def test_people_and_programs_read_the_same_changed_texts(*, is_late: bool) -> None:
     result = {"late": ("a", 1, None), "inner": {"say": "a"}}
     inner: list[Block] = [Lines(["a", "b"]), Line("a")]
-    parts = [Facts([("a", "a")]), Section("a", inner), Section("", [Line("a")]), Verbatim("a")]
+    parts: list[Block] = [Facts([("a", "a")]), Section("a", inner), Section("", [Line("a")]), Verbatim("a")]
     made = Document("d", parts, (lambda: result) if is_late else result)
     assert made.with_texts(str.upper).as_json() == {
         "format": "rabbit-chx/d",
