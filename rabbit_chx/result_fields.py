@@ -1,7 +1,8 @@
 """Results that declare their fields once: columns, facts, JSON, its schema and metrics follow from the declaration.
 
-`rabbit_chx.rendering` makes the tables and metrics, and `tools/output_schemas.py` the JSON Schema, from the types of the fields and the section
-"Attributes" of the docstring. This module is not loaded here, since Spark's executors load results. A result is a frozen dataclass, and `shown` is the metadata of a field::
+`rabbit_chx.rendering` makes the tables and metrics; it is not loaded here, since Spark's executors load results. `tools/output_schemas.py` makes the
+JSON Schema, from the types of the fields and the section "Attributes" of the docstring. A result is a frozen dataclass, and `shown` is the metadata of a
+field::
 
     @dataclass(frozen=True, slots=True)
     class QueueRow:

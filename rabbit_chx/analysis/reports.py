@@ -122,11 +122,6 @@ def texts(*headings: str) -> list[TableColumn]:
     return [TableColumn(heading, numeric=False) for heading in headings]
 
 
-def numbers(*headings: str) -> list[TableColumn]:
-    """Return columns of numbers."""
-    return [TableColumn(heading) for heading in headings]
-
-
 def outcome_text(outcome: Place | Refused) -> str:
     """Return a destination's name, or the text for a refused message."""
     return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)

@@ -9,7 +9,7 @@ from operator import itemgetter
 from types import MappingProxyType
 
 from rabbit_chx.analysis.findings import Finding, place_text
-from rabbit_chx.analysis.reports import matrix_table, numbers, ring_text, texts
+from rabbit_chx.analysis.reports import matrix_table, ring_text, texts
 from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, PlanFields, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.rendering.document import (
@@ -232,11 +232,7 @@ def _order_text(ring: KeyMapPlan) -> str:
 def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
-            rows = [
-                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
-                for proposal in ring.proposals
-            ]
-            yield Table([*texts("proposal"), *numbers("in the end", "peak")], rows)
+            yield Table.of(RingProposal, ring.proposals)
         yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 

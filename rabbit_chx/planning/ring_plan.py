@@ -274,9 +274,9 @@ class RingProposal:
         slots: the number of slots of the proposal ``slots``; else None.
     """
 
-    strategy: Strategy
-    moved: float
-    moved_at_worst: float
+    strategy: Strategy = field(metadata=shown("proposal"))
+    moved: float = field(metadata=shown("in the end", percent, number=True))
+    moved_at_worst: float = field(metadata=shown("peak", percent, number=True))
     ring: tuple[RingMember, ...] = field(metadata=shown(as_json=_members_as_json))
     description: str = field(metadata=shown(json=None))
     slots: int | None = field(default=None, metadata=shown(optional=True))
