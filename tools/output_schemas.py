@@ -41,12 +41,9 @@ from rabbit_chx.planning.plan_report import PlanResult
 from rabbit_chx.planning.plan_value import Plan, PlanFields
 from rabbit_chx.planning.upgrade import UpgradeResult
 from rabbit_chx.result_fields import Absent, Shown, described, heading
-from rabbit_chx.routing import HashRing, ModulusHashExchange, SuperStream
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.bindings import OriginJson
-from rabbit_chx.routing.key_map import KeyMap
-from rabbit_chx.routing.modulus_exchange import ModulusJson
 from rabbit_chx.routing.ring import RingJson
-from rabbit_chx.routing.super_stream import SuperStreamJson
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -79,15 +76,6 @@ _PLAIN: dict[Any, Schema] = {
     NoneType: {"type": "null"},
     Any: {},
 }
-#: The JSON of values that write their own documents.
-_DOCUMENTS: dict[Any, Any] = {
-    HashRing: RingJson,
-    ModulusHashExchange: ModulusJson,
-    SuperStream: SuperStreamJson,
-    KeyMap: RingJson | ModulusJson | SuperStreamJson,
-}
-
-
 #: The width of a line of a schema that is not broken.
 _WIDTH = 140
 _CONTAINERS = (Iterable, Mapping)
@@ -144,7 +132,7 @@ class _Schemas:
 
     def of(self, kind: Any, values: Mapping[str, str] | None = None) -> Schema:
         """Return the schema of a type; `values` are the texts that it may have, each with what it means."""
-        kind = _DOCUMENTS.get(kind, kind)
+        kind = RingJson if kind is HashRing else kind
         if kind is str and values:
             return {"oneOf": [{"const": value, "description": says} for value, says in values.items()]}
         if isinstance(kind, ForwardRef):  # inside of a type that contains itself

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.checks import MAX_SHORTSTR, short_string
@@ -60,13 +60,6 @@ class ModulusFields(OriginJson):
     name: str
     release: Release
     destinations: Sequence[Place] | None
-
-
-class ModulusJson(ModulusFields):
-    """The JSON document of an ``x-modulus-hash`` exchange."""
-
-    format: Literal["rabbit-chx/modulus"]
-    format_version: Literal[1]
 
 
 @dataclass(frozen=True, slots=True)
