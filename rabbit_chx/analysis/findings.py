@@ -274,7 +274,7 @@ def moment_as_json(seconds: float | None) -> str | None:
 _FOUND_KINDS: Mapping[str, str] = {
     **CHECK_KINDS,
     **VERIFY_KINDS,
-    "misspelling": "of `--offline`: a name that resembles another",
+    "misspelling": "in a file, without a broker: a name that resembles another",
 }
 
 
