@@ -1,6 +1,8 @@
-"""Results that declare their fields once: columns, facts, JSON and metrics follow from the declaration.
+"""Results that declare their fields once: columns, facts, JSON, its schema and metrics follow from the declaration.
 
-`rabbit_chx.rendering` makes the tables and metrics. It is not loaded here, since Spark's executors load results. A result is a frozen dataclass, and `shown` is the metadata of a field::
+`rabbit_chx.rendering` makes the tables and metrics; it is not loaded here, since Spark's executors load results. `tools/output_schemas.py` makes the
+JSON Schema, from the types of the fields and the section "Attributes" of the docstring. A result is a frozen dataclass, and `shown` is the metadata of a
+field::
 
     @dataclass(frozen=True, slots=True)
     class QueueRow:
@@ -13,13 +15,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple, ParamSpec
 
-#: The name in JSON of a field whose members become fields of the object itself.
-SPREAD = "**"
 _KEY = "shown"
 _P = ParamSpec("_P")
 #: The versions of the formats of documents that lost a field since version 1.
@@ -27,6 +29,15 @@ _VERSIONS = dict.fromkeys(("apply", "arrange", "check", "group", "plan", "repair
     "compare": 3,
     "verify": 3,
 }
+
+
+class Absent(Enum):
+    """The value of a field that JSON leaves out, where null would mean something else."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Absent.ABSENT
 
 
 class Metric(NamedTuple):
@@ -56,11 +67,14 @@ class Shown:
         form: its form for people.
         number: whether it is aligned as a number.
         summed: whether the last row of a table has the sum.
-        json: its name in JSON; empty for that of the field, None to leave it out, `SPREAD` for an object whose members take its place.
-        as_json: its form in JSON.
+        json: its name in JSON; empty for that of the field, None to leave it out.
+        as_json: its form in JSON. If that has another type than the field, it is a function that is annotated with it.
         optional: whether JSON and facts leave it out while it is None or empty.
         sparse: whether a table leaves its column out if no row has a value.
         metric: its metric.
+        group: the type of a value whose fields take the place of this one, in tables and in JSON: a result, or a `TypedDict` of JSON alone. A value of
+            None has no fields.
+        values: the possible texts, each with what it means; empty for any.
     """
 
     label: str | None = None
@@ -73,6 +87,8 @@ class Shown:
     optional: bool = False
     sparse: bool = False
     metric: Metric | None = None
+    group: Any = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def _metadata_of(declare: Callable[_P, Shown]) -> Callable[_P, dict[str, Shown]]:
@@ -95,20 +111,40 @@ def is_empty(value: object) -> bool:
     return value is None or (isinstance(value, list | tuple | Mapping) and not value)
 
 
+class Column(NamedTuple):
+    """A field of the rows of a table, also one of a group: how it is read from a row, and how it is shown."""
+
+    name: str
+    value_of: Callable[[Any], Any]
+    how: Shown
+
+
+@cache
+def columns_of(kind: Any) -> tuple[Column, ...]:
+    """Return the fields of a dataclass of rows, with those of its groups in their place."""
+    return tuple(_columns(kind, ""))
+
+
+def _columns(kind: Any, prefix: str) -> Iterator[Column]:
+    for name, how in described(kind):
+        if how.group is None:
+            yield Column(name, attrgetter(prefix + name), how)
+        elif is_dataclass(how.group):
+            yield from _columns(how.group, f"{prefix}{name}.")
+
+
 def json_fields(result: Any) -> dict[str, Any]:
     """Return the fields of `result` by their names in JSON; their values may be results themselves."""
-    columns = described(result.__class__)
-    return json_row(columns, [getattr(result, name) for name, _ in columns])
-
-
-def json_row(columns: Sequence[tuple[str, Shown]], values: Sequence[object]) -> dict[str, Any]:
-    """Return values by the names of their columns in JSON."""
     found: dict[str, Any] = {}
-    for (name, how), value in zip(columns, values, strict=True):
-        if how.json == SPREAD:
-            found |= how.as_json(value)
-        elif how.json is not None and not (how.optional and is_empty(value)):
+    for name, how in described(result.__class__):
+        value = getattr(result, name)
+        if value is ABSENT or how.json is None or (how.optional and is_empty(value)):
+            continue
+        if how.group is None:
             found[how.json or name] = how.as_json(value)
+        elif value is not None:
+            group = how.as_json(value)
+            found |= group if isinstance(group, Mapping) else json_fields(group)
     return found
 
 
@@ -130,9 +166,14 @@ def to_json(value: Any) -> Any:
         value = json_fields(value)
     if isinstance(value, Mapping):
         return {name: to_json(inner) for name, inner in value.items()}
-    return list(map(to_json, value)) if isinstance(value, list | tuple) else value
+    return list(map(to_json, value)) if isinstance(value, list | tuple | Iterator) else value
 
 
-def document(name: str, /, **parts: object) -> dict[str, Any]:
-    """Return a JSON document of the format ``rabbit-chx/NAME`` with these fields."""
-    return {"format": f"rabbit-chx/{name}", "format_version": _VERSIONS.get(name, 1), **to_json(parts)}
+def heading(name: str) -> dict[str, Any]:
+    """Return the first fields of a JSON document of the format ``rabbit-chx/NAME``."""
+    return {"format": f"rabbit-chx/{name}", "format_version": _VERSIONS.get(name, 1)}
+
+
+def document(name: str, result: object) -> dict[str, Any]:
+    """Return a JSON document of the format ``rabbit-chx/NAME`` with the fields of a result."""
+    return {**heading(name), **to_json(result)}

@@ -361,9 +361,9 @@ class WriteReport:
 
     def document(self) -> Document:
         """Return the report for a renderer of `rabbit_chx.rendering`."""
-        from rabbit_chx.rendering.document import Data, Document
+        from rabbit_chx.rendering.document import Document
 
-        return Document("", [Data(self._fields), *self._shown()])
+        return Document("", list(self._shown()), self._fields)
 
     def _fields(self) -> dict[str, object]:
         return {

@@ -1,223 +1,261 @@
 """The JSON Schema of each document that a command writes, `rabbit_chx/cli/schemas/*.json`; tests compare them with real documents.
 
-A shape is written as in TypeScript: `name?: type` may be missing, `type?` may be null. A word without a colon is a shape whose fields are inserted; before
-a question mark they may be missing.
+It follows from the type of the document's result: a dataclass whose fields are `shown`, or a `TypedDict`, or a union of them. The descriptions are those of
+the section "Attributes" of their docstrings.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    ForwardRef,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from rabbit_chx.analysis.findings import CHECK_KINDS, SHARD_KINDS, VERIFY_KINDS
-from rabbit_chx.result_fields import document
+from rabbit_chx.analysis.reports import CompareResult, KeyAnswer, KeysFound, RouteResult
+from rabbit_chx.broker.exchange_report import ListedExchanges, ShownExchanges, ShownFields
+from rabbit_chx.broker.scratch import VerifyResult
+from rabbit_chx.checking.check_report import CheckedBroker, CheckedFiles
+from rabbit_chx.cli.arrange import ArrangeResult
+from rabbit_chx.cli.export import ExportedTopology
+from rabbit_chx.cli.plan import ApplyResult
+from rabbit_chx.cli.record import RecordResult
+from rabbit_chx.cli.repair import RepairResult, RepairResults
+from rabbit_chx.cli.show import GroupResult
+from rabbit_chx.consuming.stream_connection import StreamGroupResult
+from rabbit_chx.planning.plan_report import PlanResult
+from rabbit_chx.planning.plan_value import Plan, PlanFields
+from rabbit_chx.planning.upgrade import UpgradeResult
+from rabbit_chx.result_fields import Absent, Shown, described, heading
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import OriginJson
+from rabbit_chx.routing.ring import RingJson
 
 Schema: TypeAlias = dict[str, Any]
 
-_TYPES: dict[str, Schema] = {
-    "text": {"type": "string"},
-    "int": {"type": "integer"},
-    "number": {"type": "number"},
-    "bool": {"type": "boolean"},
-    "object": {"type": "object"},
-    "any": {},
-    **{
-        name: {"oneOf": [{"const": kind, "description": says} for kind, says in kinds.items()]}
-        for name, kinds in {
-            "finding": {
-                **CHECK_KINDS,
-                **VERIFY_KINDS,
-                "misspelling": "of `--offline`: a name that resembles another",
-            },
-            "problem": SHARD_KINDS,
-        }.items()
-    },
+#: The type of the result of each document.
+FORMATS: dict[str, Any] = {
+    "answer": KeyAnswer,
+    "apply": ApplyResult,
+    "arrange": ArrangeResult,
+    "check": CheckedBroker | CheckedFiles,
+    "compare": CompareResult,
+    "group": GroupResult,
+    "keys": KeysFound,
+    "plan": PlanResult,
+    "records": RecordResult,
+    "repair": RepairResult,
+    "repairs": RepairResults,
+    "rings": ListedExchanges,
+    "route": RouteResult,
+    "show": ShownFields | ShownExchanges,
+    "stream-group": StreamGroupResult,
+    "topology": ExportedTopology,
+    "upgrade": UpgradeResult,
+    "verify": VerifyResult,
 }
-_SHAPES = {
-    "exchange": "exchange: text",
-    "severity": "severity: error|warning|note",
-    "found": "kind: finding severity exchange: text? destination: place share: number? likely?: number advice",
-    "refused": "refused: text",
-    "release": "version: text  store: mnesia|khepri  store_known: bool",
-    "origin": "provenance: read|recorded|observed|replayed?  condition: text?  doubt?: text",
-    "ring": "release: release  origin  buckets: int?  destinations: [place]  slots?: object",
-    "modulus": "exchange: text  release: release  origin  destinations: [place]",
-    "super_stream": "exchange: text  origin  client: text  routing: text?  partitions: [text]",
-    "source": "ring: ring?  modulus?: modulus  super_stream?: super_stream",
-    "whole": "release: release  origin  buckets: [place]?  bindings: [[place]]?  next_bucket?: int?  slots?: object",
-    "key_map": "format?: text  format_version?: int  release: release  provenance?: text  condition?: text?  doubt?: text  exchange?: text"
-    "  destinations?: [place]?  buckets?: [place]?  bindings?: [[place]]?  next_bucket?: int?  slots?: object",
-    "matrix": "moved: number  least: number  cells: [{from: place to: place amount: number}]  more_cells?: int",
-    "advice": "message: text  fix: text",
-    "refusal": "advice  allow_with: text?",
-    "change": "action: create|update|replace|delete|bind|unbind  kind: exchange|queue|binding|policy  name: text"
-    "  fields: [{field: text old: any new: any}]",
-    "share": "moved: number  moved_at_worst: number",
-    "applied": "checksum: text  planned: int  changes: [change]  rings: [{exchange: text ring: key_map}]  refusals: [refusal]  message: text?"
-    "  handed_over?: [handed]  unparked?: int  overtaken?: [text]",
-    "repaired": "state: planned|unchanged|refused|applied|partly  applied  exchange: text  plan: {format: text format_version: int plan}"
-    "  left: [text]",
-    "handed": "slot: text  old: place  new: place",
-    "planned": "exchange: text  determined?: bool  moved: number?  moved_at_worst: number?  at_most?: {share}  proposals: [{strategy: text share ring: [object] slots?: int}]  before: key_map"
-    "  after: key_map  matrix: matrix?  handed_over?: [handed]",
-    "plan": "changes: [change]  rings: [planned]  refusals: [refusal]  checksum: text  unmanaged: [{kind: text name: text}]"
-    "  resumes?: text  warnings?: [{message: text}]  parked?: [{queue: text messages: int}]  file?: text"
-    "  broker?: {cluster: text? release: release vhost: text}",
-    "answer": "key: text  destination: place  slot?: text?  fault?: text?  hashed_on?: text  term?: text?  phash2?: int?"
-    "  seed?: int?  walk?: [int]?  bucket?: int?  buckets?: int?  reason?: text?  rule?: text?  source?: text?",
-    "shown": "exchange: text  vhost: text  determined: bool  learn?: text?  cluster?: text?  whole?  destinations?: [place]?  name?: text  client?: text  routing?: text?  partitions?: [text]"
-    "  binding_keys?: [text]  arguments: object?  record: object?  rate: number?"
-    "  members: [{destination: place queue: text? weights: [text]? buckets: int? share: number? load: number?"
-    " rate: number? traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
-    "  queues?: [{queue: text? slots: int share: number? load: number? rate: number?"
-    " traffic?: number state: text? ready?: int unacked?: int consumers?: int}]"
-    "  sample: {source: text messages: int nowhere: int}?"
-    "  heaviest?: [{key: text slot: text? queue: text? least: int most: int}]?  sharding?: sharding",
-    "sharding": "type: text  policy: text?  shards_per_node: int?  routing_key: text?  nodes: [text]?"
-    "  shards: [{queue: text node: text? number: int type: text? keys: [text] messages: int? consumers: int?}]"
-    "  missing: [text]?  findings: [{kind: problem severity shards: [text] advice}]",
-    "moves": "refused_before: int?  refused_after: int?  messages: matrix?"
-    "  moves: [{key: text before: outcome after: outcome}]?",
-    "upgraded": "exchange: text  hashes: text  verdict: safe|repair|moves|unknown  moved: number?  exact: matrix?"
-    "  order: kept|lost|none  findings: [{kind: text severity advice}]",
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    NoneType: {"type": "null"},
+    Any: {},
 }
-#: The fields of each document, besides `format` and `format_version`.
-FORMATS = {
-    "answer": "answer  provenance?: text?  condition?: text?  doubt?: text  determined?: bool",
-    "apply": "state: applied|unchanged|refused|partly  applied",
-    "arrange": "rings: [{exchange: text before: {share} after: {share}}]  pinned: [text]  determined: bool  text: text?",
-    "check": "determined?: bool  findings: [{vhost?: text file?: text found}]"
-    "  rings?: [{vhost?: text exchange: text determined: bool learn?: text? origin buckets: int? order_not_checked: text? observed_keys?: int}]  objects?: int?  consumers_not_checked?: text?",
-    "compare": "source  determined: bool  learn?: text  shares: [{destination: place buckets: int? share: number? ideal: number? skew: number?}]"
-    "  sample: {messages: int keys: int? refused: int refusal: text? destinations: [{destination: place messages: int keys: int?}]?"
-    " heaviest: [{key: text messages: int destination: place}]}?"
-    "  change: {source moved: number? shares: matrix? less: {arranged: number? slots: number?}? moves}?",
-    "group": "exchange: text  vhost: text  version: text  determined: bool  queues: [{name: text type: text? single_active_consumer: bool"
-    " ready: int? unacked: int? consumers: int? active: [text]? waiting: [text]? last_switch: text?}]"
-    "  members: [{name: text connected_at: text? active: [text] waiting: [text]}]?"
-    "  parked: int?  ignored_entries: int?  findings: [{found}]  consumers_not_checked: text?  order_not_checked: text?",
-    "keys": "source  destination: place  determined: bool  learn?: text  keys: [text]?",
-    "plan": "plan",
-    "records": "vhost: text"
-    "  recorded: [{exchange: text origin: text members: int written: text writer: text is_new: bool}]",
-    "repair": "repaired",
-    "repairs": "repairs: [repaired]",
-    "rings": "determined: bool  exchanges: [{vhost: text exchange: text members: int buckets: int? slots: int? origin determined: bool findings: [finding]}]"
-    "  modulus?: [{vhost: text exchange: text members: int bindings: int findings: [finding]}]",
-    "route": "source  determined: bool  learn?: text  answers: [answer]",
-    "show": "shown?  exchanges?: object",
-    "stream-group": "group: text  vhost: text"
-    "  streams: [{stream: text assigned: text? active: text? generation: int? stored: int? lag_rows: int lag_s: number oldest_s: number?}]"
-    "  members: [{name: text weight: number heard_at: text assigned: int}]",
-    "topology": "determined?: bool  cluster?: text  vhost?: text  max_share_moved?: number  owns?: [text]  exchanges?: [object]"
-    "  queues?: [object]  bindings?: [object]  super_streams?: [object]  policies?: [object]",
-    "upgrade": "source: text  release: release  to_release: release  exchanges: [upgraded]",
-    "verify": "exchange: text  vhost: text  arguments: object  source  determined: bool"
-    "  findings: [{kind: finding severity destination: place share: number? advice}]  compared: int  mismatches: int?"
-    "  heaviest_key: {key: text share: number}?  destinations: [{destination: place messages: int predicted: int}]?"
-    "  examples: [{key: text predicted: outcome found: place}]",
-}
-#: The meaning of fields whose name does not say it, wherever they are.
-_SAYS = {
-    "allow_with": "The option of `apply` that permits it.",
-    "at_most": "The largest possible shares, where the exact ones are not known.",
-    "cells": "A pair without a cell is 0.",
-    "changes": "Of a plan, all; after an apply, those that were made.",
-    "checksum": "SHA-256 over both sides and the changes.",
-    "determined": "False if something depends on an order or a hashed value that is not known; it is null.",
-    "done": "The number of changes that were made.",
-    "exact": "The exact shares; null if only a sample can show them.",
-    "ignored_entries": "The number of messages in the journal that no group wrote.",
-    "keys": "In reports of slots, the share of all keys.",
-    "lag_rows": "The offsets after the stored one.",
-    "lag_s": "The age of the oldest offset after the stored one, in seconds.",
-    "learn": "The command that learns the order which is not known; null if no command does.",
-    "least": "The minimum for this change.",
-    "left": "The kinds of findings afterwards.",
-    "load": "The share of the messages of the sample.",
-    "missing": "Shards of the policy that do not exist.",
-    "more_cells": "The number of smaller cells that are left out.",
-    "moved": "The share of keys, or the number, with another destination afterwards.",
-    "moved_at_worst": "The peak of `moved` between two steps.",
-    "nodes": "Null without the tag `monitoring`.",
-    "not_determined_since": "Why the ring may have changed since the last record; null if it has not.",
-    "oldest_s": "The age of the oldest message of the stream, in seconds.",
-    "overtaken": "Sentences about messages that lost their order.",
-    "parked": "The messages in parking queues of slots.",
-    "pinned": "The exchanges whose members now list their slots.",
-    "planned": "The number of changes of the plan.",
-    "traffic": "The share of the messages of the last minute, in the pages of `ui`.",
-    "provenance": "The source of the ring.",
-    "condition": "What must be true for a recorded ring to be that of the broker, and for the shares of a ring whose order is not known; else null.",
-    "refused": "The broker would close the channel: the reason, or the number of such messages.",
-    "share": "The share of the keys, in a finding of those affected.",
-    "unmanaged": "Objects of the broker that the file neither has nor owns.",
-    "unparked": "The number of messages published again from the parking queue.",
-}
+#: The width of a line of a schema that is not broken.
+_WIDTH = 140
+_CONTAINERS = (Iterable, Mapping)
+
+
+class _Field(NamedTuple):
+    """A field of an object in JSON."""
+
+    name: str
+    schema: Schema
+    is_required: bool
 
 
 def output_schemas() -> dict[str, str]:
     """Return the text of each file, by its path in the repository."""
+    return {f"rabbit_chx/cli/schemas/{name}.json": _lay_out(document_schema(name)) + "\n" for name in FORMATS}
+
+
+def _lay_out(value: Any, indent: str = "") -> str:
+    """Return JSON text in which what fits is on one line."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= _WIDTH or not isinstance(value, dict | list):
+        return line
+    inner = f"{indent} "
+    if isinstance(value, dict):
+        lines = [f"{inner}{json.dumps(name)}: {_lay_out(each, inner)}" for name, each in value.items()]
+    else:
+        lines = [inner + _lay_out(each, inner) for each in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return "\n".join([opening, ",\n".join(lines), indent + closing])
+
+
+def document_schema(name: str) -> Schema:
+    """Return the schema of a format."""
+    schemas = _Schemas()
+    schema = schemas.document(name, FORMATS[name])
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": heading(name)["format"]}
+    return head | schema | ({"definitions": schemas.definitions} if schemas.definitions else {})
+
+
+class _Schemas:
+    """The schemas of types; `definitions` has those of their objects, by the name of the class."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {}
+        self._kinds: dict[str, Any] = {}
+
+    def document(self, name: str, kind: Any) -> Schema:
+        """Return the schema of a document of a format whose result is of a type; of a union, that of one of several documents."""
+        if _is_union(kind):
+            return {"anyOf": [self.document(name, each) for each in get_args(kind)]}
+        first = [_Field(key, {"const": value}, is_required=True) for key, value in heading(name).items()]
+        return _object([*first, *self._fields(kind)])
+
+    def of(self, kind: Any, values: Mapping[str, str] | None = None) -> Schema:
+        """Return the schema of a type; `values` are the texts that it may have, each with what it means."""
+        kind = RingJson if kind is HashRing else kind
+        if kind is str and values:
+            return {"oneOf": [{"const": value, "description": says} for value, says in values.items()]}
+        if isinstance(kind, ForwardRef):  # inside of a type that contains itself
+            return {}
+        return _PLAIN[kind] if kind in _PLAIN else self._of_composed(kind, values)
+
+    def _of_composed(self, kind: Any, values: Mapping[str, str] | None) -> Schema:
+        arguments = get_args(kind)
+        origin = get_origin(kind) or kind
+        if _is_union(kind):
+            return {"anyOf": [self.of(each, values) for each in arguments]}
+        if origin is Literal:
+            return {"enum": list(arguments)}
+        if isinstance(origin, type) and issubclass(origin, _CONTAINERS) and not _has_fields(origin):
+            return self._container(origin, arguments, values)
+        return self._reference(kind)
+
+    def _container(self, origin: type, arguments: Sequence[Any], values: Mapping[str, str] | None) -> Schema:
+        if issubclass(origin, Mapping):
+            return {"type": "object"} | ({"additionalProperties": self.of(arguments[1])} if arguments else {})
+        if origin is tuple and arguments[-1] is not ...:
+            items = [self.of(each) for each in arguments]
+            return {"type": "array", "items": items, "minItems": len(items), "maxItems": len(items)}
+        return {"type": "array", "items": self.of(arguments[0], values)}
+
+    def _reference(self, kind: Any) -> Schema:
+        if hasattr(kind, "as_json"):
+            kind = get_type_hints(kind.as_json)["return"]
+        name = kind.__name__
+        if name not in self._kinds:
+            self._kinds[name] = kind
+            self.definitions[name] = (
+                self.document("plan", PlanFields) if kind is Plan else _object(self._fields(kind))
+            )
+        if self._kinds[name] is not kind:
+            raise TypeError(f"{kind} and {self._kinds[name]} have the same name: rename one of them")
+        return {"$ref": f"#/definitions/{name}"}
+
+    def _fields(self, kind: Any) -> Iterator[_Field]:
+        """Yield the fields of a dataclass, a named tuple or a `TypedDict` as JSON has them."""
+        hints = get_type_hints(kind, include_extras=True)
+        says = _descriptions(kind)
+        shown = (
+            dict(described(kind))
+            if isinstance(kind, type) and is_dataclass(kind)
+            else dict.fromkeys(hints, Shown())
+        )
+        for name, how in shown.items():
+            type_ = hints[name]
+            if how.json is None:
+                continue
+            if how.group is not None:
+                yield from self._group(how.group, is_required=NoneType not in get_args(type_))
+                continue
+            is_required = not how.optional
+            if get_origin(type_) is NotRequired:
+                (type_,) = get_args(type_)
+                is_required = False
+            if Absent in get_args(type_):
+                type_ = _without(type_, Absent)
+                is_required = False
+            if how.optional:
+                type_ = _without(type_, NoneType)
+            description = {"description": says[name]} if name in says else {}
+            schema = description | self.of(_type_in_json(how.as_json, type_), how.values)
+            yield _Field(how.json or name, schema, is_required and _is_total(kind))
+
+    def _group(self, kind: Any, *, is_required: bool) -> Iterator[_Field]:
+        """Yield the fields of a group; of one of several types all fields, of which those are required that each of them has."""
+        sides = [list(self._fields(each)) for each in (get_args(kind) if _is_union(kind) else (kind,))]
+        for name in dict.fromkeys(field.name for side in sides for field in side):
+            same = [field for side in sides for field in side if field.name == name]
+            schemas = [field.schema for field in same]
+            schema = schemas[0] if all(each == schemas[0] for each in schemas) else {"anyOf": schemas}
+            is_in_all = len(same) == len(sides) and all(field.is_required for field in same)
+            yield _Field(name, schema, is_required and is_in_all)
+
+
+def _object(fields: Iterable[_Field]) -> Schema:
+    schemas = {field.name: field for field in fields}
     return {
-        f"rabbit_chx/cli/schemas/{name}.json": json.dumps(_document_schema(name), indent=1) + "\n"
-        for name in FORMATS
+        "type": "object",
+        "properties": {name: field.schema for name, field in schemas.items()},
+        "required": [name for name, field in schemas.items() if field.is_required],
     }
 
 
-def _document_schema(name: str) -> Schema:
-    declared = document(name)
-    schema = _object(_words(FORMATS[name]))
-    schema["properties"] = {key: {"const": value} for key, value in declared.items()} | schema["properties"]
-    schema["required"] = [*declared, *schema["required"]]
-    definitions: dict[str, Schema] = {}
-    while missing := set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, definitions]))) - set(
-        definitions
-    ):
-        definitions |= {shape: _object(_words(_SHAPES[shape])) for shape in sorted(missing)}
-    heading = {"$schema": "http://json-schema.org/draft-07/schema#", "title": declared["format"]}
-    return heading | schema | ({"definitions": definitions} if definitions else {})
+def _has_fields(kind: Any) -> bool:
+    return hasattr(kind, "as_json") or hasattr(kind, "_fields") or is_typeddict(kind)
 
 
-def _words(shape: str) -> list[str]:
-    return re.findall(r"[a-z_0-9]+\??:|[\[\]{}?]|[a-z_|0-9-]+", shape)
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
 
 
-def _object(words: list[str]) -> Schema:
-    """Take the fields up to the closing brace or the end."""
-    schema: Schema = {"type": "object", "properties": {}, "required": []}
-    while words and (word := words.pop(0)) != "}":
-        if not word.endswith(":"):
-            inserted = _object(_words(_SHAPES[word]))
-            schema["properties"] |= inserted["properties"]
-            if words[:1] == ["?"]:
-                words.pop(0)
-            else:
-                schema["required"] += inserted["required"]
-            continue
-        name = word.rstrip("?:")
-        says = {"description": _SAYS[name]} if name in _SAYS else {}
-        schema["properties"][name] = says | _value(words)
-        if not word.endswith("?:"):
-            schema["required"].append(name)
-    return schema
+def _is_total(kind: Any) -> bool:
+    return bool(getattr(kind, "__total__", True))
 
 
-def _value(words: list[str]) -> Schema:
-    word = words.pop(0)
-    if word == "[":
-        schema: Schema = {"type": "array", "items": _value(words)}
-        words.pop(0)
-    elif word == "{":
-        schema = _object(words)
-    elif word in {"place", "outcome"}:
-        schema = {"anyOf": [_TYPES["text"], _value(["exchange"]), {"type": "null"}]}
-        schema["anyOf"] += [_value(["refused"])] if word == "outcome" else []
-    elif word in _SHAPES:
-        schema = {"$ref": f"#/definitions/{word}"}
-    else:
-        schema = {"enum": word.split("|")} if "|" in word else _TYPES[word]
-    if words and words[0] == "?":
-        words.pop(0)
-        return {"anyOf": [schema, {"type": "null"}]}
-    return schema
+def _without(kind: Any, left_out: Any) -> Any:
+    """Return a union without one of its types; another type as it is."""
+    if not _is_union(kind):
+        return kind
+    return Union[tuple(each for each in get_args(kind) if each is not left_out)]  # noqa: UP007  # of values
+
+
+def _type_in_json(as_json: Callable[[Any], Any], kind: Any) -> Any:
+    """Return the type to which a field is converted; that of the field if the conversion does not say it."""
+    hints = get_type_hints(as_json) if inspect.isfunction(as_json) else {}
+    found = hints.get("return", Any)
+    return kind if found is Any else found
+
+
+def _descriptions(kind: Any) -> dict[str, str]:
+    """Return the sentences of the section "Attributes" of a docstring, by the attribute."""
+    found: dict[str, str] = {}
+    bases = [*kind.__mro__]
+    if is_typeddict(kind) and kind.__annotations__.keys() > OriginJson.__annotations__.keys():
+        bases.append(OriginJson)  # a `TypedDict` does not know which other one it extends
+    for each in reversed(bases):
+        _, _, section = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+        section = section.partition("\n\n")[0]
+        for name, says in re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE):
+            text = " ".join(says.split())
+            found[name] = f"{text[0].upper()}{text[1:].removesuffix('.')}."
+    return found

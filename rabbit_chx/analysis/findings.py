@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from rabbit_chx.result_fields import to_json
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import Binding, Place, weight_of
 from rabbit_chx.text import ShareByWeight, grouped, percent, plural
@@ -270,15 +270,57 @@ def moment_as_json(seconds: float | None) -> str | None:
     )
 
 
-def finding_as_json(finding: Finding, **subject: object) -> dict[str, Any]:
-    """Return a finding as JSON: its kind and severity, its subject, the message and the fix."""
-    about = {"kind": finding.kind, "severity": finding.severity, **to_json(subject)}
-    return {**about, "message": finding.message, "fix": finding.fix}
+#: The kinds of the findings about a broker or a file, each with what is found.
+_FOUND_KINDS: Mapping[str, str] = {
+    **CHECK_KINDS,
+    **VERIFY_KINDS,
+    "misspelling": "in a file, without a broker: a name that resembles another",
+}
 
 
-def refusals_as_json(refusals: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return the refusals of a plan as JSON."""
-    return [
-        {"message": refusal.message, "fix": refusal.fix, "allow_with": refusal.allow_with}
-        for refusal in refusals
-    ]
+@dataclass(frozen=True, slots=True)
+class FindingFields:
+    """A finding, in JSON.
+
+    Attributes:
+        share: The share of the keys that are affected.
+    """
+
+    kind: str = field(metadata=shown(values=_FOUND_KINDS))
+    severity: Severity
+    exchange: str | None
+    destination: Place
+    share: float | None
+    message: str
+    fix: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> FindingFields:
+        """Return the fields of a finding."""
+        return cls(
+            finding.kind,
+            finding.severity,
+            finding.exchange,
+            finding.destination,
+            finding.share,
+            finding.message,
+            finding.fix,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalFields:
+    """A reason to refuse a plan, in JSON.
+
+    Attributes:
+        allow_with: The option of `apply` that permits it.
+    """
+
+    message: str
+    fix: str
+    allow_with: str | None
+
+    @classmethod
+    def of(cls, refusals: Iterable[Finding]) -> list[RefusalFields]:
+        """Return the fields of the refusals of a plan."""
+        return [cls(refusal.message, refusal.fix, refusal.allow_with) for refusal in refusals]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from heapq import heappush, heapreplace, nlargest
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, Client, FieldType, field_for
@@ -429,6 +429,14 @@ class KeyLoad:
     most: int
 
 
+class SampleSize(TypedDict):
+    """A sample of keys, in JSON: its source, and how many of its messages reach nothing."""
+
+    source: str
+    messages: int
+    nowhere: int
+
+
 @dataclass(frozen=True, slots=True)
 class SlotLoad:
     """The number of messages of each destination of a ring.
@@ -488,7 +496,7 @@ class SlotLoad:
         return int(sum(self.messages.values())) + self.nowhere
 
     @property
-    def counts(self) -> dict[str, object]:
+    def counts(self) -> SampleSize:
         """The fields of the sample in JSON."""
         return {"source": self.source, "messages": self.sent, "nowhere": self.nowhere}
 

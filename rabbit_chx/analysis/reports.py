@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rabbit_chx.analysis.findings import place_text
 from rabbit_chx.analysis.key_routing import Refused, SlotLoad
@@ -20,24 +20,26 @@ from rabbit_chx.rendering.document import (
     Bar,
     Bars,
     Batch,
+    Block,
     Cell,
-    Data,
     Document,
     Facts,
     Flows,
     Grid,
     Line,
-    Part,
     Picture,
-    Section,
     Strip,
     Table,
     TableColumn,
 )
-from rabbit_chx.result_fields import SPREAD, Shown, json_fields, shown, to_json
+from rabbit_chx.result_fields import Absent, shown
 from rabbit_chx.routing import ExchangeRef, Explanation, bindings
-from rabbit_chx.routing.bindings import LISTED_CONDITION, Place
+from rabbit_chx.routing.bindings import LISTED_CONDITION, OriginJson, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.modulus_exchange import ModulusSummary
+from rabbit_chx.routing.ring import RingSummary
+from rabbit_chx.routing.slot_table import SlotSummary
+from rabbit_chx.routing.super_stream import SuperStreamSummary
 from rabbit_chx.text import percent, percent_or_blank, plural
 
 if TYPE_CHECKING:
@@ -120,11 +122,6 @@ def texts(*headings: str) -> list[TableColumn]:
     return [TableColumn(heading, numeric=False) for heading in headings]
 
 
-def numbers(*headings: str) -> list[TableColumn]:
-    """Return columns of numbers."""
-    return [TableColumn(heading) for heading in headings]
-
-
 def outcome_text(outcome: Place | Refused) -> str:
     """Return a destination's name, or the text for a refused message."""
     return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
@@ -150,9 +147,23 @@ def source_fact(source: KeyMap) -> tuple[str, str]:
     return source.hashing.title, ring_text(source)
 
 
-def source_as_json(source: KeyMap) -> dict[str, Any]:
-    """Return the source of the routing as fields of a document: ``ring`` is null for an exchange without one."""
-    return {"ring": None, source.hashing.json_field: to_json(source.summary())}
+@dataclass(frozen=True, slots=True)
+class SourceFields:
+    """The source of the routing, in JSON.
+
+    Attributes:
+        ring: The ring; null for an exchange without one.
+    """
+
+    ring: RingSummary | SlotSummary | None = None
+    modulus: ModulusSummary | None = field(default=None, metadata=shown(optional=True))
+    super_stream: SuperStreamSummary | None = field(default=None, metadata=shown(optional=True))
+
+    @classmethod
+    def of(cls, source: KeyMap) -> SourceFields:
+        """Return the fields of a map."""
+        summary: dict[str, Any] = {source.hashing.json_field: source.summary()}
+        return cls(**summary)
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -175,17 +186,14 @@ def matrix_table(
     shown: Callable[[Any], object],
     *,
     most_moves: int = _MOST_MOVES,
-    key: str | None = None,
     of: str = "all keys",
 ) -> Table:
     """Return a movement matrix as a table, or if that is too wide, its moves as a list, the largest first.
 
-    In JSON, if there is a `key`, it is that of the matrix. In the picture the amounts are parts `of` something.
+    In the picture the amounts are parts `of` something.
     """
     moves = replace(
         _moves_table(matrix, shown, most_moves),
-        key=key,
-        value=lambda: matrix,
         pictures=lambda: [draw_movement(matrix, of)],
     )
     if len(matrix.after) > _MOST_COLUMNS:
@@ -226,20 +234,25 @@ def _moves_table(matrix: bindings.Flows, shown: Callable[[Any], object], most: i
     return Table([*names, TableColumn("moves")], rows)
 
 
-def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Part]:
-    """Yield the first keys that move, and the number of the others; in JSON all of them are ``moves``."""
-    columns = {
-        "key": Shown("key"),
-        "before": Shown("before", outcome_text),
-        "after": Shown("after", outcome_text),
-    }
+@dataclass(frozen=True, slots=True)
+class MovedRow:
+    """A key whose destination differs."""
 
-    whole = Table.of(columns, moves, key="moves")
-    if len(moves) <= shown:
-        yield whole.for_people(moves)
+    key: str = field(metadata=shown("key"))
+    before: Place | Refused = field(metadata=shown("before", outcome_text))
+    after: Place | Refused = field(metadata=shown("after", outcome_text))
+
+
+def moved_keys(moves: Sequence[MovedRow], most: int) -> Iterator[Block]:
+    """Yield the first keys that move, and the number of the others."""
+    if not moves:
+        return
+    whole = Table.of(MovedRow, moves)
+    if len(moves) <= most:
+        yield whole
     else:
-        yield replace(Table.of(columns, moves, key="moves", most=shown), whole=whole)
-        yield Line(f"and {plural(len(moves) - shown, 'more key')}", of_rest=True)
+        yield replace(Table.of(MovedRow, moves, most=most), whole=whole)
+        yield Line(f"and {plural(len(moves) - most, 'more key')}", of_rest=True)
 
 
 def slot_name(place: Place) -> str | None:
@@ -262,26 +275,32 @@ def rate_text(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}"
 
 
-_HEAVY = {
-    "key": Shown("heaviest keys"),
-    "slot": Shown("slot", slot_text, sparse=True, as_json=slot_name),
-    "where": Shown("queue", json=None),
-    "queue": Shown(as_json=name_or_none),
-    "load": Shown("of the load", percent, number=True, json=None),
-    "least": Shown(),
-    "most": Shown(),
-}
+@dataclass(frozen=True, slots=True)
+class HeavyRow:
+    """A heavy key of a sample.
+
+    Attributes:
+        slot: Its slot; null without one.
+        queue: Its queue; null without one.
+        least: The number of its messages is at least this.
+        most: The number of its messages is at most this.
+    """
+
+    key: str = field(metadata=shown("heaviest keys"))
+    slot: Place = field(metadata=shown("slot", slot_text, sparse=True, as_json=slot_name))
+    queue: Place = field(metadata=shown("queue", place_text, as_json=name_or_none))
+    load: float = field(metadata=shown("of the load", percent, number=True, json=None))
+    least: int
+    most: int
 
 
-def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
-    """Return the heavy keys of a sample: the slot, the queue, the share of the load, and the bounds of the number of messages."""
-    if sample is None:
-        return Data({"heaviest": None})
-    rows = [
-        (
+def heaviest_keys(key_map: KeyMap, sample: SlotLoad) -> list[HeavyRow]:
+    """Return the heavy keys of a sample."""
+    slots = key_map.slots or ()
+    return [
+        HeavyRow(
             str(heavy.key),
-            heavy.place if heavy.place in (key_map.slots or ()) else None,
-            place_text(key_map.queue_of(heavy.place)),
+            heavy.place if heavy.place in slots else None,
             key_map.queue_of(heavy.place),
             sample.share(heavy.least),
             heavy.least,
@@ -289,17 +308,48 @@ def heaviest_keys(key_map: KeyMap, sample: SlotLoad | None) -> Part:
         )
         for heavy in sample.keys
     ]
-    return Table.of(_HEAVY, rows, key="heaviest", most=_HEAVIEST)
+
+
+def heaviest_table(heavy: Sequence[HeavyRow]) -> Table:
+    """Return the first of the heavy keys of a sample."""
+    return Table.of(HeavyRow, heavy, most=_HEAVIEST)
 
 
 # -- The report of keys: where each goes, and how the broker comes to that
 
 
-def _steps_as_json(how: Explanation | None) -> dict[str, Any]:
-    names = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
-    if how is None:
-        return {}
-    return {"hashed_on": str(how.hashed_on), **{name: getattr(how, name) for name in names}}
+class StepsJson(TypedDict):
+    """The steps of a routing."""
+
+    hashed_on: str
+    term: str | None
+    phash2: int | None
+    seed: int | None
+    walk: Sequence[int]
+    bucket: int | None
+    buckets: int
+    reason: str | None
+    rule: str | None
+    source: str | None
+
+
+def _steps_as_json(how: Explanation) -> StepsJson:
+    return {
+        "hashed_on": str(how.hashed_on),
+        "term": how.term,
+        "phash2": how.phash2,
+        "seed": how.seed,
+        "walk": how.walk,
+        "bucket": how.bucket,
+        "buckets": how.buckets,
+        "reason": how.reason,
+        "rule": how.rule,
+        "source": how.source,
+    }
+
+
+def _null_if_empty(text: str | None) -> str | None:
+    return text or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +367,11 @@ class Answer:
 
     key: str
     place: Place = field(metadata=shown(json="destination"))
-    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=lambda slot: slot or None))
+    slot: str | None = field(default=None, metadata=shown(optional=True, as_json=_null_if_empty))
     fault: str | None = field(default=None, metadata=shown(optional=True))
-    explanation: Explanation | None = field(default=None, metadata=shown(json=SPREAD, as_json=_steps_as_json))
+    explanation: Explanation | None = field(
+        default=None, metadata=shown(group=StepsJson, as_json=_steps_as_json)
+    )
     is_known: bool = field(default=True, metadata=shown(json=None))
 
     @classmethod
@@ -365,13 +417,59 @@ def _are_determined(answers: Sequence[Answer]) -> bool:
     return all(answer.is_known for answer in answers)
 
 
-def answers_batch(answers: Sequence[Answer], shared: Mapping[str, object]) -> Batch:
+@dataclass(frozen=True, slots=True)
+class KeyAnswer:
+    """An answer that is shown by itself.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+    """
+
+    answer: Answer = field(metadata=shown(group=Answer))
+    origin: OriginJson | None = field(metadata=shown(group=OriginJson))
+    determined: bool
+
+
+def answers_batch(answers: Sequence[Answer], origin: OriginJson | None) -> Batch:
     """Return answers that are shown one by one: all with the same fields."""
-    shared = {**shared, "determined": _are_determined(answers)}
+    is_determined = _are_determined(answers)
     facts = [answer.facts() for answer in answers]
     names = [name for name, _ in facts[0]] if facts else []
     rows = [[value for _, value in row] for row in facts]
-    return Batch("answer", Table(texts(*names), rows, value=lambda: list(map(json_fields, answers))), shared)
+    results = [KeyAnswer(answer, origin, is_determined) for answer in answers]
+    return Batch("answer", Table(texts(*names), rows), results)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteResult:
+    """The destinations of keys.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        learn: The command that learns the order which is not known.
+    """
+
+    source: SourceFields = field(metadata=shown(group=SourceFields))
+    answers: Sequence[Answer]
+    determined: bool
+    learn: str | None = field(default=None, metadata=shown(optional=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFound:
+    """The keys that reach a destination.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        learn: The command that learns the order which is not known; empty if no command does.
+        keys: The keys; null if they are not determined.
+    """
+
+    source: SourceFields = field(metadata=shown(group=SourceFields))
+    destination: Place
+    determined: bool
+    learn: str | Absent
+    keys: Iterable[str] | None
 
 
 def route_report(source: KeyMap, answers: Sequence[Answer], *, learn: str = "") -> Document:
@@ -396,23 +494,14 @@ def route_report(source: KeyMap, answers: Sequence[Answer], *, learn: str = "") 
         for answer in answers
         if answer.explanation
     ]
-    table = Table(
-        texts("key", *(["slot"] if slots else []), "destination"),
-        rows,
-        key="answers",
-        value=lambda: list(map(json_fields, answers)),
-    )
-    return Document(
-        "route",
-        [
-            Data(source_as_json(source)),
-            table.for_people(rows),
-            Data({"determined": is_determined, **({"learn": learn} if learn else {})}),
-            *explained,
-            *(Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault),
-            Line(": ".join(source_fact(source))),
-        ],
-    )
+    parts: list[Block] = []
+    if rows:
+        parts.append(Table(texts("key", *(["slot"] if slots else []), "destination"), rows))
+    parts += explained
+    parts += (Line(f"{answer.key}: {answer.fault}") for answer in plain if answer.fault)
+    parts.append(Line(": ".join(source_fact(source))))
+    result = RouteResult(SourceFields.of(source), answers, is_determined, learn or None)
+    return Document("route", parts, result)
 
 
 def _facts(explanation: Explanation) -> list[tuple[str, str]]:
@@ -444,8 +533,124 @@ def _text(value: object) -> str:
 _SHOWN = 10
 
 
+def _count_or_blank(count: int | None) -> object:
+    return "" if count is None else count
+
+
 def _skew_text(part: PlaceShare) -> str:
     return "" if part.place is None else f"{round(part.skew, 4) + 0.0:+.2%}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """What a destination has of a ring; `skew_text` is `skew` for people.
+
+    Attributes:
+        buckets: The number of its buckets, bindings or partitions; null if it depends on an order that is not known.
+        share: The share of the keys.
+        ideal: The share by the number of the buckets.
+        skew: The relative difference of the two.
+    """
+
+    destination: Place = field(metadata=shown("destination", place_text))
+    buckets: int | None = field(metadata=shown("buckets", number=True))
+    share: float | None = field(metadata=shown("share", percent_or_blank, number=True))
+    ideal: float | None = field(metadata=shown("ideal", percent_or_blank, number=True, sparse=True))
+    skew_text: str | None = field(metadata=shown("skew", number=True, json=None, sparse=True))
+    skew: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """What a destination gets of a sample.
+
+    Attributes:
+        distinct: The number of its distinct keys; null if there are too many to count.
+    """
+
+    destination: Place = field(metadata=shown("destination", place_text))
+    keys: int | None = field(metadata=shown("keys", _count_or_blank, number=True, json=None))
+    expected: str = field(metadata=shown("expected", number=True, json=None))
+    messages: int = field(metadata=shown("messages", number=True))
+    share: float = field(metadata=shown("of all", percent, number=True, json=None))
+    distinct: int | None = field(metadata=shown(json="keys"))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaviestRow:
+    """One of the keys that most messages of a sample have."""
+
+    key: str = field(metadata=shown("heaviest keys"))
+    messages: int = field(metadata=shown("messages", number=True))
+    share: float = field(metadata=shown("of all", percent, number=True, json=None))
+    destination: Place = field(metadata=shown("destination", place_text))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """Where a sample goes.
+
+    Attributes:
+        keys: The number of distinct keys; null if they are too many.
+        refused: The broker would close the channel: the number of such messages.
+        refusal: The reason of the first of them.
+    """
+
+    messages: int
+    keys: int | None
+    refused: int
+    refusal: str | None
+    destinations: Sequence[SampleRow]
+    heaviest: Sequence[HeaviestRow]
+
+
+@dataclass(frozen=True, slots=True)
+class LeastMoved:
+    """The smallest share of keys that the members of a change can move in another order, and with slots; null if it is not known."""
+
+    arranged: float | None
+    slots: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """What another ring, or another release, would move.
+
+    Attributes:
+        moved: The share of keys with another destination afterwards.
+        shares: The exact movement.
+        less: The smallest shares that the change can move.
+        refused_before: The number of messages that are refused before and routed after.
+        refused_after: The number of messages that are routed before and refused after.
+        messages: The movement of the messages of the sample.
+        moves: The keys of the sample that move.
+    """
+
+    source: SourceFields = field(metadata=shown(group=SourceFields))
+    moved: float | None
+    shares: bindings.Flows | None
+    less: LeastMoved | None
+    refused_before: int
+    refused_after: int
+    messages: bindings.Flows | None
+    moves: Sequence[MovedRow] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareResult:
+    """The shares of a ring, its sample, and a change.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        learn: The command that learns the order which is not known.
+    """
+
+    source: SourceFields = field(metadata=shown(group=SourceFields))
+    determined: bool
+    learn: str | None = field(metadata=shown(optional=True))
+    shares: Sequence[ShareRow]
+    sample: SampleResult | None
+    change: ChangeResult | None
 
 
 def compare_report(
@@ -468,39 +673,28 @@ def compare_report(
         learn: the command that learns the order of the ring, if that is not known.
     """
     ring = simulation.ring
-    sample = simulation.sample
     change = simulation.change
-    columns = {
-        "destination": Shown("destination", place_text),
-        "buckets": Shown(f"{ring.hashing.part}s", number=True),
-        "share": Shown("share", percent_or_blank, number=True),
-        "ideal": Shown("ideal", percent_or_blank, number=True, sparse=True),
-        "shown": Shown("skew", number=True, json=None, sparse=True),
-        "skew": Shown(),
-    }
-    rows = list(_share_rows(simulation))
-    facts = [source_fact(ring)]
-    if ring.hashing.has_order and not ring.is_determined and ring.has_shares:
-        facts.append(("shares", LISTED_CONDITION))
-    if change is not None:
-        facts = list(_change_facts(simulation, change, least, rules))
-    fields = {"determined": is_determined, **({"learn": learn} if learn else {})}
-    fields |= dict.fromkeys(("shares", "sample", "change"))
-    parts: list[Part] = [
-        Data({**source_as_json(ring), **fields}),
-        Facts(facts),
-        replace(Table.of(columns, rows, key="shares"), pictures=lambda: draw_map(ring)).for_people(
-            change is None
-        ),
-    ]
-    if sample is not None:
-        counted = _sample_parts(simulation, sample, is_shown=change is None)
-        parts.append(Section("", list(counted), key="sample"))
-    if change is not None:
-        parts.append(Section("", list(_change_parts(change, least)), key="change"))
-    share = None if change is None else change.moved
-    moved = "" if share is None else f": {percent(share, 1)} of the keys move"
-    return Document("compare", parts, title=headings[0] + moved, about=headings[1])
+    shares = [_share_row(simulation, part) for part in simulation.places]
+    sample = None if simulation.sample is None else _sample_result(simulation, simulation.sample)
+    parts: list[Block] = []
+    if change is None:
+        facts = [source_fact(ring)]
+        if ring.hashing.has_order and not ring.is_determined and ring.has_shares:
+            facts.append(("shares", LISTED_CONDITION))
+        parts.append(Facts(facts))
+        table = Table.of(ShareRow, shares, headings={"buckets": f"{ring.hashing.part}s"})
+        parts.append(replace(table, pictures=lambda: draw_map(ring)))
+        if simulation.sample is not None and sample is not None:
+            parts += _sample_parts(simulation.sample, sample)
+        moved = ""
+        changed = None
+    else:
+        parts.append(Facts(list(_change_facts(simulation, change, least, rules))))
+        changed = _change_result(change, least)
+        parts += _change_parts(change, changed)
+        moved = "" if change.moved is None else f": {percent(change.moved, 1)} of the keys move"
+    result = CompareResult(SourceFields.of(ring), is_determined, learn or None, shares, sample, changed)
+    return Document("compare", parts, result, title=headings[0] + moved, about=headings[1])
 
 
 def simulation_report(simulation: Simulation) -> Document:
@@ -515,14 +709,13 @@ def map_report(key_map: KeyMap) -> Document:
     return simulation_report(simulate(key_map))
 
 
-def _share_rows(simulation: Simulation) -> Iterator[tuple[object, ...]]:
-    """Yield the shares. Those by weight, of a ring whose order is not known, have no skew."""
-    for part in simulation.places:
-        if simulation.ring.is_determined or not simulation.ring.hashing.has_order:
-            yield part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew
-        else:
-            buckets = part.buckets if simulation.ring.has_bucket_counts else None
-            yield part.place, buckets, part.share, None, None, None
+def _share_row(simulation: Simulation, part: PlaceShare) -> ShareRow:
+    """Return a share. One by weight, of a ring whose order is not known, has no skew."""
+    ring = simulation.ring
+    if ring.is_determined or not ring.hashing.has_order:
+        return ShareRow(part.place, part.buckets, part.share, part.ideal, _skew_text(part), part.skew)
+    buckets = part.buckets if ring.has_bucket_counts else None
+    return ShareRow(part.place, buckets, part.share, None, None, None)
 
 
 def _change_facts(
@@ -593,30 +786,29 @@ def _key_text(value: object) -> str:
     return f"{value!r:.80}" if isinstance(value, str | bytes) else f"{value!s:.80}"
 
 
-def _change_parts(change: Change, least: tuple[float | None, float | None] | None) -> Iterator[Part]:
-    """Yield the movement: for people that of the sample if it moves, else the exact one."""
-    is_sampled = change.messages is not None and (change.shares is None or change.messages.moved > 0)
-    less = least and dict(zip(("arranged", "slots"), least, strict=True))
-    counts = {"less": less, "refused_before": change.refused_before, "refused_after": change.refused_after}
-    yield Data(
-        {
-            **source_as_json(change.ring),
-            "moved": change.moved,
-            "shares": None,
-            **counts,
-            "messages": None,
-            "moves": None,
-        }
+def _change_result(change: Change, least: tuple[float | None, float | None] | None) -> ChangeResult:
+    return ChangeResult(
+        SourceFields.of(change.ring),
+        change.moved,
+        change.shares,
+        least and LeastMoved(*least),
+        change.refused_before,
+        change.refused_after,
+        change.messages,
+        None if change.keys is None else [MovedRow(*moved) for moved in change.keys],
     )
-    if change.shares is not None:
-        is_shown = not is_sampled and change.shares.moved > 0
-        yield matrix_table(change.shares, percent, key="shares").for_people(is_shown)
-    if change.messages is not None:
-        of = "the messages of the sample"
-        matrix = matrix_table(change.messages, int, key="messages", of=of)
-        yield matrix.for_people(is_sampled and change.keys)
-    if change.keys is not None:
-        yield from moved_keys(change.keys, _SHOWN)
+
+
+def _change_parts(change: Change, result: ChangeResult) -> Iterator[Block]:
+    """Yield the movement: that of the sample if it moves, else the exact one."""
+    messages = change.messages
+    is_sampled = messages is not None and (change.shares is None or messages.moved > 0)
+    if change.shares is not None and not is_sampled and change.shares.moved > 0:
+        yield matrix_table(change.shares, percent)
+    if messages is not None and is_sampled and change.keys:
+        yield matrix_table(messages, int, of="the messages of the sample")
+    if result.moves is not None:
+        yield from moved_keys(result.moves, _SHOWN)
 
 
 def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple[str, str]]:
@@ -631,46 +823,35 @@ def smaller_moves(least: Sequence[float | None], moved: float) -> Iterator[tuple
         yield "or only", "; ".join(ways)
 
 
-def _sample_parts(simulation: Simulation, sample: SampleCounts, *, is_shown: bool) -> Iterator[Part]:
-    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+def _sample_result(simulation: Simulation, sample: SampleCounts) -> SampleResult:
+    """Return the destinations of the messages of a sample, and its heaviest keys."""
     shares = {part.place: part.share or 0.0 for part in simulation.places}
     keys = sum(sample.keys_of.values())
     messages = sum(sample.messages_of.values())
-    bounded = sample.keys is None
-    counted = ("messages", "keys", "refused", "refusal")
-    yield Data({name: getattr(sample, name) for name in counted})
-    columns = {
-        "destination": Shown("destination", place_text),
-        "keys": Shown("keys", lambda count: "" if count is None else count, number=True, json=None),
-        "expected": Shown("expected", number=True, json=None),
-        "messages": Shown("messages", number=True),
-        "share": Shown("of all", percent, number=True, json=None),
-        "distinct": Shown(json="keys"),
-    }
-    rows = [
-        (
-            place,
-            count_of_keys := sample.keys_of.get(place),
-            "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
-            count,
-            count / messages if messages else 0,
-            count_of_keys,
-        )
-        for place, count in sample.messages_of.items()
+    destinations = []
+    for place, count in sample.messages_of.items():
+        distinct = sample.keys_of.get(place)
+        expected = "" if sample.keys is None else f"{shares.get(place, 0) * keys:,.1f}"
+        share = count / messages if messages else 0
+        destinations.append(SampleRow(place, distinct, expected, count, share, distinct))
+    heaviest = [
+        HeaviestRow(key.value, key.messages, key.messages / sample.messages, key.place)
+        for key in sample.heaviest
     ]
-    yield Table.of(columns, rows, key="destinations").for_people(is_shown)
-    if is_shown:
+    return SampleResult(sample.messages, sample.keys, sample.refused, sample.refusal, destinations, heaviest)
+
+
+def _sample_parts(sample: SampleCounts, result: SampleResult) -> Iterator[Block]:
+    """Yield the destinations of the sample's messages, their distribution, and its heaviest keys."""
+    yield Table.of(SampleRow, result.destinations)
+    if sample.keys is None:
         distinct = f"more than {plural(MOST_DISTINCT, 'distinct key')}, which are not counted"
-        distinct = distinct if sample.keys is None else plural(sample.keys, "distinct key")
-        facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
-        refused = f"{plural(sample.refused, 'message')}: {sample.refusal}"
-        yield Facts([*facts, ("refused", refused)] if sample.refusal else facts)
-    heaviest = {
-        "key": Shown("heaviest keys"),
-        "messages": Shown("at least" if bounded else "messages", number=True),
-        "share": Shown("of all", percent, number=True, json=None),
-        "destination": Shown("destination", place_text),
-    }
-    heavy = [(key.value, key.messages, key.messages / sample.messages, key.place) for key in sample.heaviest]
-    is_telling = is_shown and (sample.keys is None or sample.keys < sample.messages)
-    yield Table.of(heaviest, heavy, key="heaviest").for_people(is_telling and heavy)
+    else:
+        distinct = plural(sample.keys, "distinct key")
+    facts = [("sample", f"{plural(sample.messages, 'message')}, {distinct}")]
+    if sample.refusal:
+        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+    yield Facts(facts)
+    if result.heaviest and (sample.keys is None or sample.keys < sample.messages):
+        headings = {"messages": "at least"} if sample.keys is None else {}
+        yield Table.of(HeaviestRow, result.heaviest, headings=headings)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import SlotLoad
-from rabbit_chx.analysis.findings import finding_as_json, place_text, rounded
+from rabbit_chx.analysis.findings import CHECK_KINDS, SHARD_KINDS, Severity, place_text, rounded
+from rabbit_chx.analysis.key_routing import SampleSize
 from rabbit_chx.analysis.reports import (
+    HeavyRow,
     bucket_ranges,
     draw_map,
     draw_slots,
     hashes_text,
     heaviest_keys,
+    heaviest_table,
     name_or_none,
     rate_text,
     ring_text,
@@ -35,11 +38,15 @@ from rabbit_chx.records.live_rings import (
     record_command,
 )
 from rabbit_chx.records.ring_records import record_arguments
-from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown, to_json
+from rabbit_chx.rendering.document import Block, Document, Facts, Line, Section, Table
+from rabbit_chx.result_fields import ABSENT, Absent, shown, to_json
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Destination, Place
+from rabbit_chx.routing.bindings import LISTED_CONDITION, RECORD_CONDITION, Destination, Place, Provenance
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.modulus_exchange import ModulusFields
+from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.ring import RingFields
+from rabbit_chx.routing.super_stream import SuperStreamFields
 from rabbit_chx.text import command_text, grouped, percent, percent_or_blank, plural
 from rabbit_chx.topology.model import LiveTopology, PublishRates
 from rabbit_chx.topology.modulus import hashes, modulo_map_of
@@ -74,6 +81,175 @@ def exchange_facts(
     if ring.hashing.has_order and ring.has_shares:
         facts.append(("shares", LISTED_CONDITION))
     return facts
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFigures:
+    """What a queue or another member has of the keys and of the messages.
+
+    Attributes:
+        share: The share of the keys.
+        load: The share of the messages of the sample.
+        rate: Messages per second.
+        traffic: The share of the messages of the last minute, in the pages of `ui`.
+        state: The state of a queue that does not run.
+    """
+
+    share: float | None = field(
+        metadata=shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True)
+    )
+    load: float | None = field(metadata=shown("of the load", percent_or_blank, number=True, sparse=True))
+    rate: float | None = field(metadata=shown("messages/s", rate_text, number=True, sparse=True))
+    traffic: float | None = field(
+        default=None,
+        metadata=shown("of the traffic", percent_or_blank, number=True, sparse=True, optional=True),
+    )
+    state: str | None = field(default=None, metadata=shown("state", lambda state: state or "", sparse=True))
+    ready: int | None = field(default=None, metadata=shown("ready", number=True, sparse=True, optional=True))
+    unacked: int | None = field(
+        default=None, metadata=shown("unacked", number=True, sparse=True, optional=True)
+    )
+    consumers: int | None = field(
+        default=None, metadata=shown("consumers", number=True, sparse=True, optional=True)
+    )
+
+
+def _weights_text(keys: Sequence[str] | None) -> str:
+    return " and ".join(keys or ())
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member of an exchange.
+
+    Attributes:
+        queue: The queue of a slot.
+        weights: Its binding keys; null over AMQP alone.
+        places: the ranges of its buckets.
+        buckets: The number of its buckets.
+    """
+
+    destination: Place = field(metadata=shown("member", place_text))
+    queue: str | None = field(metadata=shown("queue", sparse=True))
+    weights: Sequence[str] | None = field(metadata=shown("weight", _weights_text, number=True, sparse=True))
+    places: str | None = field(metadata=shown("buckets", sparse=True, json=None))
+    buckets: int | None = field(metadata=shown("count", number=True, sparse=True))
+    figures: PlaceFigures = field(metadata=shown(group=PlaceFigures))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow(MemberRow):
+    """A member that is a slot."""
+
+    destination: Place = field(metadata=shown("slot", slot_text))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue of slots, or those without one; `slots` is their number."""
+
+    queue: str | None = field(metadata=shown("queue", place_text))
+    slots: int = field(metadata=shown("slots", number=True))
+    figures: PlaceFigures = field(metadata=shown(group=PlaceFigures))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFinding:
+    """What is wrong with some shards."""
+
+    kind: str = field(metadata=shown(values=SHARD_KINDS))
+    severity: Severity
+    shards: Sequence[str]
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingFields:
+    """The shards of an exchange, and the policy that makes them.
+
+    Attributes:
+        nodes: Null without the tag `monitoring`.
+        missing: Shards of the policy that do not exist.
+    """
+
+    type: str
+    policy: str | None
+    shards_per_node: int
+    routing_key: str
+    nodes: Sequence[str] | None
+    shards: Sequence[Shard]
+    missing: Sequence[str] | None
+    findings: Sequence[ShardFinding]
+
+    @classmethod
+    def of(cls, exchange: ShardedExchange) -> ShardingFields:
+        """Return the fields of an exchange."""
+        findings = [
+            ShardFinding(each.kind, each.severity, each.names, each.message, each.fix)
+            for each in exchange.findings
+        ]
+        return cls(
+            exchange.type,
+            exchange.policy,
+            exchange.shards_per_node,
+            exchange.routing_key,
+            exchange.nodes,
+            exchange.shards,
+            exchange.missing,
+            findings,
+        )
+
+
+def _map_as_json(key_map: KeyMap) -> dict[str, Any]:
+    """Return a map as in its own JSON, without its format."""
+    fields: dict[str, Any] = to_json(key_map)
+    return {name: value for name, value in fields.items() if not name.startswith("format")}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFields:
+    """What programs read of an exchange.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        learn: The command that learns the order which is not known; null if no command does.
+        arguments: Those that determine the hashed value; null over AMQP alone.
+        record: The record that this ring makes; if its order is not known, when and by whom that of the broker was written, and why it is void.
+        rate: Messages per second.
+        queues: The queues of slots.
+        heaviest: The heaviest keys of the sample.
+    """
+
+    key_map: KeyMap | None = field(
+        metadata=shown(group=RingFields | ModulusFields | SuperStreamFields, as_json=_map_as_json)
+    )
+    release: Release | None = field(metadata=shown(optional=True))
+    determined: bool
+    learn: str | Absent | None
+    exchange: str
+    vhost: str
+    cluster: str | None
+    arguments: Mapping[str, str] | None
+    record: Mapping[str, Any] | None
+    rate: float | None
+    sample: SampleSize | None
+    members: Sequence[MemberRow]
+    queues: Sequence[QueueRow] | Absent
+    heaviest: Sequence[HeavyRow] | Absent | None
+    sharding: ShardingFields | None = field(metadata=shown(optional=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExchanges:
+    """What programs read of several exchanges, by name."""
+
+    exchanges: Mapping[str, ShownFields]
+
+    @property
+    def determined(self) -> bool:
+        """True if all of them are."""
+        return all(shown.determined for shown in self.exchanges.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,52 +339,55 @@ class ShownExchange:
         """True unless the order of its map is not known."""
         return self.map is None or self.map.is_determined
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
-        sample = self.sample
-        sharding = self.sharding
-        yield self._data()
-        yield Facts(list(self._facts()))
-        members = list(self._members())
-        slots = None if self.map is None or self.map.slots is None else self.map
-        columns = _MEMBERS if slots is None else _SLOTS
-        table = Table.of(columns, members, key="members").for_people(members)
+    def fields(self) -> ShownFields:
+        """Return what programs read of it."""
         key_map = self.map
-        traffic = self.traffic or None
-        yield replace(table, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
-        if slots is not None:
-            load = None if sample is None else sample.messages
-            queues = Table.of(_QUEUES, self._queues(slots), key="queues")
-            yield replace(queues, pictures=lambda: [draw_slots(slots, load)])
-        if self.map is not None:
-            yield heaviest_keys(self.map, sample)
-        if sharding is not None:
-            yield Section("", list(_sharding_parts(sharding)), key="sharding")
-
-    def _data(self) -> Data:
-        """Return what JSON has beside the tables."""
-        of_map: dict[str, Any] = {} if self.map is None else to_json(self.map)
-        released = self.sharding if self.map is None else self.map
-        release = None if released is None else released.release
-        return Data(
-            {
-                **{name: value for name, value in of_map.items() if not name.startswith("format")},
-                **({} if release is None else {"release": release}),
-                "determined": self.is_determined,
-                **(
-                    {}
-                    if self.is_determined or self.map is None
-                    else {"learn": learn_command({self.name: self.map}, self.ways_to_learn)}
-                ),
-                "exchange": self.name,
-                "vhost": self.vhost,
-                "cluster": self.cluster,
-                "arguments": self.arguments,
-                "record": self.record_arguments,
-                "rate": self.rates.exchange,
-                "sample": self.sample and self.sample.counts,
-            }
+        released = self.sharding if key_map is None else key_map
+        slots = None if key_map is None or key_map.slots is None else key_map
+        learn: str | Absent | None = ABSENT
+        heaviest: list[HeavyRow] | Absent | None = ABSENT
+        if key_map is not None:
+            heaviest = None if self.sample is None else heaviest_keys(key_map, self.sample)
+            if not self.is_determined:
+                learn = learn_command({self.name: key_map}, self.ways_to_learn)
+        return ShownFields(
+            key_map=key_map,
+            release=None if released is None else released.release,
+            determined=self.is_determined,
+            learn=learn,
+            exchange=self.name,
+            vhost=self.vhost,
+            cluster=self.cluster,
+            arguments=self.arguments,
+            record=self.record_arguments,
+            rate=self.rates.exchange,
+            sample=None if self.sample is None else self.sample.counts,
+            members=list(self._members()),
+            queues=ABSENT if slots is None else list(self._queues(slots)),
+            heaviest=heaviest,
+            sharding=None if self.sharding is None else ShardingFields.of(self.sharding),
         )
+
+    def parts(self, fields: ShownFields) -> list[Block]:
+        """Return what people see of it: the exchange, its members, the queues of its slots, the heaviest keys of the sample, and its shards."""
+        parts: list[Block] = [Facts(list(self._facts()))]
+        key_map = self.map
+        if fields.members:
+            kind = MemberRow if fields.queues is ABSENT else SlotRow
+            traffic = self.traffic or None
+            members = Table.of(kind, fields.members)
+            parts.append(
+                replace(members, pictures=lambda: () if key_map is None else draw_map(key_map, traffic))
+            )
+        if key_map is not None and fields.queues is not ABSENT:
+            load = None if self.sample is None else self.sample.messages
+            queues = Table.of(QueueRow, fields.queues)
+            parts.append(replace(queues, pictures=lambda: [draw_slots(key_map, load)]))
+        if fields.heaviest is not ABSENT and fields.heaviest is not None:
+            parts.append(heaviest_table(fields.heaviest))
+        if self.sharding is not None:
+            parts += _sharding_parts(self.sharding)
+        return parts
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.map is not None:
@@ -223,7 +402,7 @@ class ShownExchange:
         if self.sample is not None:
             yield "sample", self.sample.text("member")
 
-    def _members(self) -> Iterator[tuple[object, ...]]:
+    def _members(self) -> Iterator[MemberRow]:
         """Yield the members in the order of the ring; those without a bucket are last."""
         if self.map is None:
             return
@@ -234,17 +413,19 @@ class ShownExchange:
         ranges = bucket_ranges(enumerate(ring.buckets)) if is_known else {}
         places = dict.fromkeys((*ranges, *(self.keys or ())))
         for place in places if is_known else sorted(places, key=order_of_place):
-            yield (
-                place,
-                None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
-                None if self.keys is None else self.keys.get(place, ()) if place else (),
-                ranges.get(place, "") if is_known else None,
-                counts[place] if is_known else None,
-                shares.get(place, 0.0 if is_known else None),
-                *self._figures(place, (place,)),
+            weights = None
+            if self.keys is not None:
+                weights = self.keys.get(place, ()) if place else ()
+            yield MemberRow(
+                destination=place,
+                queue=None if self.map.slots is None else name_or_none(self.map.queue_of(place)),
+                weights=weights,
+                places=ranges.get(place, "") if is_known else None,
+                buckets=counts[place] if is_known else None,
+                figures=self._figures(place, (place,), shares.get(place, 0.0 if is_known else None)),
             )
 
-    def _queues(self, slots: KeyMap) -> Iterator[tuple[object, ...]]:
+    def _queues(self, slots: KeyMap) -> Iterator[QueueRow]:
         """Yield the queues in the order of their names; None, for the slots without a queue, is last."""
         shares = slots.shares() if slots.has_shares else {}
         held = Counter(map(slots.queue_of, slots.slots or ()))
@@ -252,7 +433,7 @@ class ShownExchange:
         for queue in (*named, *([None] if held[None] else [])):
             places = [place for place in slots.underlying.destinations if slots.queue_of(place) == queue]
             share = shares.get(queue, 0.0 if slots.is_determined else None)
-            yield queue, held[queue], share, *self._figures(queue, places)
+            yield QueueRow(queue, held[queue], self._figures(queue, places, share))
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -297,23 +478,28 @@ class ShownExchange:
             return said
         return f"{said} {rate_text(self.rates.exchange)} messages/s: {self.most_loaded}."
 
-    def _figures(self, place: Place, places: Sequence[Place]) -> tuple[object, ...]:
-        """Return the load of a place, its messages per second, its state if it does not run, and its backlog.
-
-        It has the load of `places` in the ring.
-        """
+    def _figures(self, place: Place, places: Sequence[Place], share: float | None) -> PlaceFigures:
+        """Return the figures of a place, which has the load of `places` in the ring, and a share of the keys."""
         sample = self.sample
         rates = self.rates
         load = None
         if sample is not None:
             counts = [sample.messages.get(each, 0) for each in places if each is not None]
             load = rounded(sum(map(sample.share, counts)))
-        if isinstance(place, str):
-            backlog = rates.backlogs.get(place, _NO_BACKLOG)
-            traffic = self.traffic.get(place) if rates.backlogs else None
-            return load, rates.queues.get(place), traffic, rates.states.get(place), *backlog
-        rate = None if load is None or rates.exchange is None else load * rates.exchange
-        return load, rate, None, None, *_NO_BACKLOG
+        if not isinstance(place, str):
+            rate = None if load is None or rates.exchange is None else load * rates.exchange
+            return PlaceFigures(share, load, rate)
+        ready, unacked, consumers = rates.backlogs.get(place, _NO_BACKLOG)
+        return PlaceFigures(
+            share,
+            load,
+            rate=rates.queues.get(place),
+            traffic=rounded(self.traffic.get(place)) if rates.backlogs else None,
+            state=rates.states.get(place),
+            ready=ready,
+            unacked=unacked,
+            consumers=consumers,
+        )
 
 
 def _traffic(key_map: KeyMap, rates: PublishRates) -> dict[str, float]:
@@ -330,7 +516,7 @@ def _map_of(
     return key_map_of(live, exchange.name)
 
 
-def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
+def _sharding_parts(exchange: ShardedExchange) -> Iterator[Block]:
     """Yield the policy that shards an exchange, the shards, and the findings."""
     count = f"{plural(exchange.shards_per_node, 'shard')} on each node"
     key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
@@ -346,12 +532,8 @@ def _sharding_parts(exchange: ShardedExchange) -> Iterator[Part]:
     ]
     if nodes is None:
         facts.append(("not checked", "missing shards, and shards of stopped nodes"))
-    fields = ("type", "policy", "shards_per_node", "routing_key", "nodes")
-    yield Data({name: getattr(exchange, name) for name in fields})
     yield Facts(facts)
-    yield Table.of(Shard, exchange.shards, key="shards")
-    found = [finding_as_json(finding, shards=finding.names) for finding in findings]
-    yield Data({"missing": exchange.missing, "findings": found})
+    yield Table.of(Shard, exchange.shards)
     if findings:
         yield Facts([pair for each in findings for pair in ((each.kind, each.message), ("", each.fix))])
 
@@ -381,37 +563,15 @@ def _record_text(live: LiveTopology, name: str) -> str:
     return f"{stored}{fault}: {remedy} {record_command(name)}"
 
 
-_SHARED = {
-    "share": Shown("share", percent_or_blank, number=True, as_json=rounded, sparse=True),
-    "load": Shown("of the load", percent_or_blank, number=True, sparse=True),
-    "rate": Shown("messages/s", rate_text, number=True, sparse=True),
-    "traffic": Shown(
-        "of the traffic", percent_or_blank, number=True, as_json=rounded, sparse=True, optional=True
-    ),
-    "state": Shown("state", lambda state: state or "", sparse=True),
-    "ready": Shown("ready", number=True, sparse=True, optional=True),
-    "unacked": Shown("unacked", number=True, sparse=True, optional=True),
-    "consumers": Shown("consumers", number=True, sparse=True, optional=True),
-}
-_MEMBERS = {
-    "destination": Shown("member", place_text),
-    "queue": Shown("queue", sparse=True),
-    "weights": Shown("weight", lambda keys: " and ".join(keys or ()), number=True, sparse=True),
-    "places": Shown("buckets", sparse=True, json=None),
-    "buckets": Shown("count", number=True, sparse=True),
-    **_SHARED,
-}
-_SLOTS = {**_MEMBERS, "destination": Shown("slot", slot_text)}
-_QUEUES = {"queue": Shown("queue", place_text), "slots": Shown("slots", number=True), **_SHARED}
-
-
 def show_report(exchanges: Mapping[str, ShownExchange]) -> Document:
     """Return what is known about some exchanges; in JSON those of several are by name."""
+    fields = {name: exchange.fields() for name, exchange in exchanges.items()}
     if len(exchanges) == 1:
-        ((name, shown),) = exchanges.items()
-        return Document("show", list(shown.parts()), title=name, lead=shown.sentence)
-    sections = [Section(name, list(shown.parts()), key=name) for name, shown in exchanges.items()]
-    return Document("show", [Section("", sections, key="exchanges")], title=", ".join(exchanges))
+        ((name, exchange),) = exchanges.items()
+        parts = exchange.parts(fields[name])
+        return Document("show", parts, fields[name], title=name, lead=exchange.sentence)
+    sections = [Section(name, exchange.parts(fields[name])) for name, exchange in exchanges.items()]
+    return Document("show", sections, ShownExchanges(fields), title=", ".join(exchanges))
 
 
 class _Found(NamedTuple):
@@ -432,27 +592,77 @@ class _Found(NamedTuple):
         return f"{len(self.kinds):,}: {', '.join(dict.fromkeys(self.kinds))}"
 
 
-_RINGS = {
-    "vhost": Shown("vhost"),
-    "exchange": Shown("exchange"),
-    "members": Shown("members", number=True),
-    "buckets": Shown("buckets", lambda count: "" if count is None else count, number=True),
-    "slots": Shown("slots", lambda count: count or "", number=True),
-    "provenance": Shown("ring"),
-    "condition": Shown(),
-    "determined": Shown(),
-    "findings": Shown("findings", lambda found: found.text, as_json=lambda found: found.kinds),
-}
-_MODULI = {
-    **dict.fromkeys(("vhost", "exchange", "members", "bindings"), Shown()),
-    "findings": Shown(as_json=lambda found: found.kinds),
-}
+def _kinds(found: _Found) -> tuple[str, ...]:
+    return found.kinds
+
+
+def _blank_if_unknown(count: int | None) -> object:
+    return "" if count is None else count
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRing:
+    """An x-consistent-hash exchange in a list.
+
+    Attributes:
+        members: The number of the queues that share its keys.
+        buckets: The number of its buckets; null if it depends on an order that is not known.
+        slots: The number of its slots.
+        provenance: The source of the ring.
+        condition: What must be true for a recorded ring to be that of the broker, and for the shares of a ring whose order is not known; else null.
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        findings: The kinds of the findings.
+    """
+
+    vhost: str = field(metadata=shown("vhost"))
+    exchange: str = field(metadata=shown("exchange"))
+    members: int = field(metadata=shown("members", number=True))
+    buckets: int | None = field(metadata=shown("buckets", _blank_if_unknown, number=True))
+    slots: int = field(metadata=shown("slots", lambda count: count or "", number=True))
+    provenance: Provenance | None = field(metadata=shown("ring"))
+    condition: str | None
+    determined: bool
+    findings: _Found = field(
+        metadata=shown("findings", lambda found: found.text, as_json=_kinds, values=CHECK_KINDS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModulus:
+    """An x-modulus-hash exchange in a list: the numbers of its members and its bindings, the kinds of its findings, and the share of each binding."""
+
+    vhost: str
+    exchange: str
+    members: int
+    bindings: int
+    findings: _Found = field(metadata=shown(as_json=_kinds, values=CHECK_KINDS))
+    share: str = field(metadata=shown(json=None))
+
+    def text(self, where: str) -> str:
+        """Return the exchange in a sentence; `where` says in which vhost it is."""
+        return (
+            f"{self.exchange}{where} is of type x-modulus-hash, without a ring: "
+            f"{plural(self.members, 'member')}, {plural(self.bindings, 'binding')}{self.share}; findings {self.findings.text}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedExchanges:
+    """The exchanges that hash.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+    """
+
+    determined: bool
+    exchanges: Sequence[ListedRing]
+    modulus: Sequence[ListedModulus] = field(metadata=shown(optional=True))
 
 
 def list_report(
     vhosts: Sequence[str],
-    rings: Sequence[Sequence[object]],
-    moduli: Sequence[tuple[str, str, int, int, _Found, str]] = (),
+    rings: Sequence[ListedRing],
+    moduli: Sequence[ListedModulus] = (),
     *,
     checks: Iterable[TopologyCheck] = (),
     unrecorded: Sequence[str] = (),
@@ -462,29 +672,20 @@ def list_report(
 
     Args:
         vhosts: the vhosts.
-        rings: the vhost and the name of each exchange with a ring; the queues that share its keys, its buckets and its slots; the origin of
-            its ring, the condition on which that is known, and whether it is not a guess; and what the check found.
-        moduli: the vhost and the name of each x-modulus-hash exchange, its members and its bindings, what the check found, and the share of the
-            keys that each binding has.
+        rings: the exchanges with a ring.
+        moduli: the x-modulus-hash exchanges.
         checks: the checks of the vhosts, for the findings about other objects.
         unrecorded: sentences about the rings that were read, and that no record on the broker fits.
         all_vhosts: whether the exchanges are those of all vhosts.
     """
-    table = Table.of(_RINGS, rings, key="exchanges", skip=0 if all_vhosts else 1)
-    is_known = all(is_determined for *_, is_determined, _ in rings)
-    parts: list[Part] = [Data({"determined": is_known}), table.for_people(rings)]
-    if not rings:
+    parts: list[Block] = []
+    if rings:
+        parts.append(Table.of(ListedRing, rings, skip=0 if all_vhosts else 1))
+    else:
         parts.append(Line(f"no x-consistent-hash exchanges in {', '.join(map(repr, vhosts))}"))
-    if moduli:
-        parts.append(Table.of(_MODULI, [row[:-1] for row in moduli], key="modulus"))
-    for vhost, name, members, bindings, found, share in moduli:
-        where = f" of vhost {vhost}" if all_vhosts else ""
-        parts.append(
-            Line(
-                f"{name}{where} is of type x-modulus-hash, without a ring: "
-                f"{plural(members, 'member')}, {plural(bindings, 'binding')}{share}; findings {found.text}"
-            )
-        )
+    for modulus in moduli:
+        where = f" of vhost {modulus.vhost}" if all_vhosts else ""
+        parts.append(Line(modulus.text(where)))
     others = sum(
         finding.exchange not in (*check.exchanges, *check.without_ring)
         for check in checks
@@ -493,29 +694,33 @@ def list_report(
     if others:
         shown = f"{command_text('check')} (`rabbit_chx.topology.check(broker.topology())`)"
         parts.append(Line(f"{plural(others, 'finding')} about other objects: {shown}"))
-    if any(condition == RECORD_CONDITION for *_, condition, _, _ in rings):
+    if any(ring.condition == RECORD_CONDITION for ring in rings):
         parts.append(Line(f"a recorded ring is {RECORD_CONDITION}"))
-    return Document("rings", [*parts, *map(Line, unrecorded)])
+    is_known = all(ring.determined for ring in rings)
+    return Document("rings", [*parts, *map(Line, unrecorded)], ListedExchanges(is_known, rings, moduli))
 
 
-def list_moduli(
-    vhost: str, topology: LiveTopology, found: TopologyCheck
-) -> Iterator[tuple[str, str, int, int, _Found, str]]:
-    """Yield the x-modulus-hash exchanges as `list_report` takes them."""
+def list_moduli(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iterator[ListedModulus]:
+    """Yield the x-modulus-hash exchanges."""
     of_source = grouped((each.source, each) for each in topology.bindings)
     for exchange in topology.exchanges:
-        if exchange.type == MODULUS_EXCHANGE:
-            bound = of_source.get(exchange.name, [])
-            members = {binding.destination for binding in bound}
-            own = modulo_map_of(exchange, bound, topology.release, "read")
-            assert own is not None  # it is of the type
-            share = f", each with 1/{len(bound)} of the keys" if bound else ""
-            of_check = _Found.of(found, exchange.name, is_determined=own.is_determined)
-            yield vhost, exchange.name, len(members), len(bound), of_check, share
+        if exchange.type != MODULUS_EXCHANGE:
+            continue
+        bound = of_source.get(exchange.name, [])
+        own = modulo_map_of(exchange, bound, topology.release, "read")
+        assert own is not None  # it is of the type
+        yield ListedModulus(
+            vhost,
+            exchange.name,
+            members=len({binding.destination for binding in bound}),
+            bindings=len(bound),
+            findings=_Found.of(found, exchange.name, is_determined=own.is_determined),
+            share=f", each with 1/{len(bound)} of the keys" if bound else "",
+        )
 
 
-def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iterator[Sequence[object]]:
-    """Yield the x-consistent-hash exchanges as `list_report` takes them."""
+def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iterator[ListedRing]:
+    """Yield the x-consistent-hash exchanges."""
     for exchange in topology.exchanges:
         if exchange.type != HASH_EXCHANGE:
             continue
@@ -525,16 +730,16 @@ def list_rings(vhost: str, topology: LiveTopology, found: TopologyCheck) -> Iter
             ring = checked
         slots = view_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
         members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
-        yield (
+        yield ListedRing(
             vhost,
             exchange.name,
-            len(members),
-            len(ring.buckets) if ring.is_determined else None,
-            len(slots),
-            ring.provenance,
-            ring.condition,
-            ring.is_determined,
-            _Found.of(found, exchange.name, is_determined=ring.is_determined),
+            members=len(members),
+            buckets=len(ring.buckets) if ring.is_determined else None,
+            slots=len(slots),
+            provenance=ring.provenance,
+            condition=ring.condition,
+            determined=ring.is_determined,
+            findings=_Found.of(found, exchange.name, is_determined=ring.is_determined),
         )
 
 

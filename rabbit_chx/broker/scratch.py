@@ -19,9 +19,9 @@ from typing import Any
 import pika
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.analysis.findings import Finding, finding_as_json, place_text
+from rabbit_chx.analysis.findings import CHECK_KINDS, VERIFY_KINDS, Finding, Severity, place_text
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.reports import draw_map, outcome_text, ring_text, source_as_json
+from rabbit_chx.analysis.reports import SourceFields, draw_map, outcome_text, ring_text
 from rabbit_chx.broker.exchange_report import exchange_facts
 from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.management import Management
@@ -37,8 +37,8 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.planning.refusals import know_rings, verify_by_trace
 from rabbit_chx.records.live_rings import WaysToLearn
-from rabbit_chx.rendering.document import Data, Document, Facts, Table
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.rendering.document import Block, Document, Facts, Table
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.routing.bindings import MAX_BINDING_WEIGHT, ORIGINS, GivenBindings, Place, ascending_bindings
 from rabbit_chx.routing.key_map import KeyMap
@@ -399,16 +399,75 @@ def unwound_by_signals() -> Iterator[None]:
 
 _MOST_SHOWN = 20
 _COPIED = "the copy has the bindings in the order of their list, so this verifies the rules of the broker"
-_DESTINATIONS = {
-    "destination": Shown("destination", place_text),
-    "messages": Shown("messages", number=True),
-    "predicted": Shown("predicted", number=True),
-}
-_DIFFERENCES = {
-    "key": Shown("key"),
-    "predicted": Shown("predicted", outcome_text),
-    "found": Shown("found", place_text),
-}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPlace:
+    """The number of messages that reached a destination, and of those that the mirror predicted there."""
+
+    destination: Place = field(metadata=shown("destination", place_text))
+    messages: int = field(metadata=shown("messages", number=True))
+    predicted: int = field(metadata=shown("predicted", number=True))
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentKey:
+    """A key whose message was found at another destination than predicted."""
+
+    key: str = field(metadata=shown("key"))
+    predicted: Place | Refused = field(metadata=shown("predicted", outcome_text))
+    found: Place = field(metadata=shown("found", place_text))
+
+
+@dataclass(frozen=True, slots=True)
+class FrequentKey:
+    """The most frequent key of a sample.
+
+    Attributes:
+        share: Its share of the messages.
+    """
+
+    key: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFinding:
+    """A fault of the ring.
+
+    Attributes:
+        share: The share of the keys that are affected.
+    """
+
+    kind: str = field(metadata=shown(values={**CHECK_KINDS, **VERIFY_KINDS}))
+    severity: Severity
+    destination: Place
+    share: float | None
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """A comparison of the predictions with a broker.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        compared: The number of messages that were compared.
+        mismatches: The number of those with another destination; null if none were compared.
+    """
+
+    exchange: str
+    vhost: str
+    arguments: Mapping[str, str]
+    source: SourceFields = field(metadata=shown(group=SourceFields))
+    determined: bool
+    findings: Sequence[VerifyFinding]
+    compared: int
+    mismatches: int | None
+    heaviest_key: FrequentKey | None
+    destinations: Sequence[ComparedPlace]
+    examples: Sequence[DifferentKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,38 +574,36 @@ class ScratchReport:
     def document(self) -> Document:
         """Return the compared objects, the destinations of the messages, and the differences."""
         compared = sum(self.found.values())
-        heaviest = self.heaviest
-        findings = [
-            finding_as_json(finding, destination=finding.destination, share=finding.share)
-            for finding in self.findings
-        ]
-        fields = {
-            "exchange": self.exchange,
-            "vhost": self.vhost,
-            "arguments": self.arguments,
-            **source_as_json(self.ring),
-            "determined": bool(self.found) and not self.doubt,
-            "findings": findings,
-            "compared": compared,
-            "mismatches": self.mismatches if compared else None,
-            "heaviest_key": heaviest and {"key": heaviest[0], "share": heaviest[1]},
-        }
-        counts = [
-            (place, self.found.get(place, 0), self.predicted.get(place, 0))
-            for place in dict.fromkeys((*self.ring.buckets, *self.found))
-            if not self.doubt  # each queue of the copy gets what its own order gives
-        ]
-        destinations = Table.of(_DESTINATIONS, counts, key="destinations")
-        shown = self.differences[:_MOST_SHOWN]
-        return Document(
-            "verify",
-            [
-                Data(fields),
-                Facts(list(self._facts(compared))),
-                replace(destinations, pictures=lambda: draw_map(self.ring)).for_people(counts),
-                Table.of(_DIFFERENCES, shown, key="examples").for_people(compared and shown),
+        destinations = []
+        if not self.doubt:  # else each queue of the copy gets what its own order gives
+            places = dict.fromkeys((*self.ring.buckets, *self.found))
+            destinations = [
+                ComparedPlace(place, self.found.get(place, 0), self.predicted.get(place, 0))
+                for place in places
+            ]
+        result = VerifyResult(
+            exchange=self.exchange,
+            vhost=self.vhost,
+            arguments=self.arguments,
+            source=SourceFields.of(self.ring),
+            determined=bool(self.found) and not self.doubt,
+            findings=[
+                VerifyFinding(each.kind, each.severity, each.destination, each.share, each.message, each.fix)
+                for each in self.findings
             ],
+            compared=compared,
+            mismatches=self.mismatches if compared else None,
+            heaviest_key=None if self.heaviest is None else FrequentKey(*self.heaviest),
+            destinations=destinations,
+            examples=[DifferentKey(*difference) for difference in self.differences[:_MOST_SHOWN]],
         )
+        parts: list[Block] = [Facts(list(self._facts(compared)))]
+        if destinations:
+            table = Table.of(ComparedPlace, destinations)
+            parts.append(replace(table, pictures=lambda: draw_map(self.ring)))
+        if compared and result.examples:
+            parts.append(Table.of(DifferentKey, result.examples))
+        return Document("verify", parts, result)
 
     def _facts(self, compared: int) -> Iterator[tuple[str, str]]:
         """Yield the exchange, and what so many compared messages show."""

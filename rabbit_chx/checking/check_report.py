@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.findings import CHECK_KINDS, SEVERITIES, USAGE_KINDS, finding_as_json, severity_of
+from rabbit_chx.analysis.findings import CHECK_KINDS, SEVERITIES, USAGE_KINDS, FindingFields, severity_of
 from rabbit_chx.checking.check import TopologyCheck, polarized_findings
 from rabbit_chx.checking.check_rings import DeadLetters
 from rabbit_chx.planning.plan_value import count_kind
 from rabbit_chx.planning.refusals import learn_command
-from rabbit_chx.rendering.document import Block, Data, Document, Facts, Gauge, Line, Part
+from rabbit_chx.rendering.document import Block, Document, Facts, Gauge, Line
+from rabbit_chx.result_fields import ABSENT, Absent, shown
 from rabbit_chx.routing import Release
-from rabbit_chx.routing.bindings import RECORD_CONDITION
+from rabbit_chx.routing.bindings import RECORD_CONDITION, Provenance
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.text import grouped, in_vhost, listed, plural
 from rabbit_chx.topology.arguments import find_ignored
@@ -31,10 +32,68 @@ _PERCENTAGE = re.compile(r"<?[0-9]+\.[0-9]+%")
 _DIGITS = re.compile("[0-9]+")
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
-    return finding_as_json(
-        finding, exchange=finding.exchange, destination=finding.destination, share=finding.share
-    )
+@dataclass(frozen=True, slots=True)
+class BrokerFinding:
+    """A finding about a broker; `vhost` is named where several are checked."""
+
+    vhost: str | None = field(metadata=shown(optional=True))
+    finding: FindingFields = field(metadata=shown(group=FindingFields))
+
+
+@dataclass(frozen=True, slots=True)
+class FileFinding:
+    """A finding about a file."""
+
+    file: str
+    finding: FindingFields = field(metadata=shown(group=FindingFields))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRing:
+    """A ring that was checked; `vhost` is named where several are checked.
+
+    Attributes:
+        provenance: The source of the ring.
+        condition: What must be true for a recorded ring to be that of the broker, and for the shares of a ring whose order is not known; else null.
+        order_not_checked: Why its order was not compared with another one; null if it was.
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        learn: The command that learns the order which is not known; null if no command does.
+        doubt: Why the order is not known.
+    """
+
+    vhost: str | None = field(metadata=shown(optional=True))
+    exchange: str
+    provenance: Provenance | None
+    condition: str | None
+    buckets: int | None
+    order_not_checked: str | None
+    determined: bool
+    learn: str | Absent | None
+    doubt: str | None = field(metadata=shown(optional=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBroker:
+    """The result of a check of a broker.
+
+    Attributes:
+        determined: False if something depends on an order or a hashed value that is not known; it is null.
+        objects: The number of objects that were compared with a file; null without a file.
+        consumers_not_checked: Why consumers and traffic were not checked; null if they were.
+    """
+
+    determined: bool
+    findings: Sequence[BrokerFinding]
+    rings: Sequence[CheckedRing]
+    objects: int | None
+    consumers_not_checked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """The result of a check of files."""
+
+    findings: Sequence[FileFinding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,42 +228,42 @@ class CheckReport:
 
     def document(self) -> Document:
         """Return the checked objects, and each finding with its fix; without a completed check only the metrics."""
-        parts = list(self._parts()) if self.ended else ()
-        return Document(
-            "check", parts, tuple(self._gauges()), title=f"{self.address}: findings {self.count_found}"
-        )
+        parts: list[Block] = [self.facts(), *self.blocks()] if self.ended else []
+        result: object = self._result() if self.ended else {}
+        title = f"{self.address}: findings {self.count_found}"
+        return Document("check", parts, result, tuple(self._gauges()), title=title)
 
-    def _parts(self) -> Iterator[Part]:
-        findings = self.findings_as_json()
-        rings: list[dict[str, Any]] = [
-            ({"vhost": vhost} if self.all_vhosts else {})
-            | {
-                "exchange": name,
-                "provenance": ring.provenance,
-                "condition": ring.condition,
-                "buckets": len(ring.buckets) if ring.is_determined else None,
-                "order_not_checked": check.unordered.get(name),
-                "determined": ring.is_determined,
-            }
-            | ({} if ring.is_determined else {"learn": learn_command({name: ring}, check.ways_to_learn)})
-            | ({"doubt": ring.order.doubt} if ring.order.doubt else {})
+    def _result(self) -> CheckedBroker:
+        """Return what programs read of it."""
+        rings = [
+            self._ring_fields(vhost, check, name, ring)
             for vhost, check in self.ended.items()
             for name, ring in check.rings.items()
         ]
-        objects = self.file and sum(check.objects for check in self.ended.values())
-        is_known = all(ring["determined"] for ring in rings)
-        yield Data({"determined": is_known, "findings": findings, "rings": rings})
-        unchecked = self.consumers_not_checked or None
-        yield Data({"objects": objects, "consumers_not_checked": unchecked})
-        yield self.facts()
-        yield from self.blocks()
+        return CheckedBroker(
+            determined=all(ring.determined for ring in rings),
+            findings=[
+                BrokerFinding(vhost if self.all_vhosts else None, FindingFields.of(finding))
+                for vhost, finding in self.findings
+            ],
+            rings=rings,
+            objects=None if self.file is None else sum(check.objects for check in self.ended.values()),
+            consumers_not_checked=self.consumers_not_checked or None,
+        )
 
-    def findings_as_json(self) -> list[dict[str, Any]]:
-        """Return the findings for programs."""
-        return [
-            ({"vhost": vhost} if self.all_vhosts else {}) | _as_json(finding)
-            for vhost, finding in self.findings
-        ]
+    def _ring_fields(self, vhost: str, check: TopologyCheck, name: str, ring: KeyMap) -> CheckedRing:
+        is_determined = ring.is_determined
+        return CheckedRing(
+            vhost=vhost if self.all_vhosts else None,
+            exchange=name,
+            provenance=ring.provenance,
+            condition=ring.condition,
+            buckets=len(ring.buckets) if is_determined else None,
+            order_not_checked=check.unordered.get(name),
+            determined=is_determined,
+            learn=ABSENT if is_determined else learn_command({name: ring}, check.ways_to_learn),
+            doubt=ring.order.doubt or None,
+        )
 
     def blocks(self) -> Iterator[Block]:
         """Yield the findings for people."""
@@ -480,12 +539,10 @@ _SUSPICIONS = {
 
 def files_report(files: Mapping[str, tuple[Topology, Sequence[Finding]]]) -> Document:
     """Return a line for each valid topology file, and its findings: names that are probably misspelled or lead nowhere, ignored arguments."""
-    findings = [
-        {"file": name, **_as_json(finding)} for name, (_, found) in files.items() for finding in found
-    ]
     facts = Facts([(name, _contents(*file)) for name, file in files.items()])
     placed = [(name, finding) for name, (_, found) in files.items() for finding in found]
-    return Document("check", [Data({"findings": findings}), facts, *_finding_blocks(placed, "file")])
+    findings = [FileFinding(name, FindingFields.of(finding)) for name, finding in placed]
+    return Document("check", [facts, *_finding_blocks(placed, "file")], CheckedFiles(findings))
 
 
 def _contents(topology: Topology, findings: Sequence[Finding]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rabbit_chx.cli.broker_options import BrokerOptions
@@ -12,19 +13,48 @@ from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.cli.ring_argument import say_unrecorded_rings
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import reordered
+from rabbit_chx.planning.plan_value import SharesMoved
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal
 from rabbit_chx.records.live_rings import WaysToLearn, evidence_of
-from rabbit_chx.rendering.document import Data, Document, Part, Verbatim
+from rabbit_chx.rendering.document import Document, Verbatim
 from rabbit_chx.text import command_text, percent
 from rabbit_chx.topology import ExchangeDefinition, RingMember
 from rabbit_chx.topology.toml_file import RingText, members_of, members_text, rearrange
 
 
-def _ring_as_json(ring: KeyMapPlan, order: RingProposal) -> dict[str, object]:
-    sides = (("before", ring), ("after", order))
-    moves = {side: {"moved": one.moved, "moved_at_worst": one.moved_at_worst} for side, one in sides}
-    return {"exchange": ring.exchange, **moves}
+@dataclass(frozen=True, slots=True)
+class ArrangedRing:
+    """A ring in another order: what it moves as written before, and as written now."""
+
+    exchange: str
+    before: SharesMoved
+    after: SharesMoved
+
+    @classmethod
+    def of(cls, ring: KeyMapPlan, order: RingProposal) -> ArrangedRing:
+        """Return a ring in another order."""
+        return cls(
+            ring.exchange,
+            before=SharesMoved(ring.moved, ring.moved_at_worst),
+            after=SharesMoved(order.moved, order.moved_at_worst),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangeResult:
+    """A file whose rings are written in another order.
+
+    Attributes:
+        pinned: The exchanges whose members now list their slots.
+        determined: False if something depends on an order or a hashed value that is not known.
+        text: The text of the file; null if it is written.
+    """
+
+    rings: Sequence[ArrangedRing]
+    pinned: Sequence[str]
+    determined: bool
+    text: str | None
 
 
 @command(example="rabbit-chx arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
@@ -70,15 +100,17 @@ def arrange(
     pinned = _report_pinned(slotted, members, done.unwritten)
     _report_unwritten(done, members)
     written = [
-        _ring_as_json(plan.rings[name], order) for name, order in better.items() if name not in done.unwritten
+        ArrangedRing.of(plan.rings[name], order)
+        for name, order in better.items()
+        if name not in done.unwritten
     ]
     if write:
         _write(file, given.text, done.text)
     code = ExitCode.DONE if is_known and not done.unwritten else ExitCode.PARTLY
     text = None if write else done.text
-    fields = {"rings": written, "pinned": pinned, "determined": is_known, "text": text}
-    parts: list[Part] = [] if text is None else [Verbatim(text)]
-    return CommandResult(Document("arrange", [Data(fields), *parts]), code)
+    parts = [] if text is None else [Verbatim(text)]
+    result = ArrangeResult(written, pinned, is_known, text)
+    return CommandResult(Document("arrange", parts, result), code)
 
 
 def _report_pinned(
@@ -121,9 +153,9 @@ def _report_unwritten(done: RingText, members: Mapping[str, Sequence[RingMember]
 def _report_moves(ring: KeyMapPlan, order: RingProposal | None, ways_to_learn: WaysToLearn) -> None:
     if not ring.before.buckets:
         return
-    written = f"{ring.exchange}: {_figures(ring)} as written"
+    written = f"{ring.exchange}: {_moves_text(ring)} as written"
     if order is not None:
-        say(f"{ring.exchange}: in this order {_figures(order)}; as written {_figures(ring)}")
+        say(f"{ring.exchange}: in this order {_moves_text(order)}; as written {_moves_text(ring)}")
     elif not ring.before.order.is_certain:
         remedy = know_rings({ring.exchange: ring.before}, ways_to_learn)
         say(f"{ring.exchange}: the order of the ring is unknown: {remedy}")
@@ -133,5 +165,5 @@ def _report_moves(ring: KeyMapPlan, order: RingProposal | None, ways_to_learn: W
         say(f"{written}; another order is not proposed, because the exchange or a member is replaced")
 
 
-def _figures(moving: KeyMapPlan | RingProposal) -> str:
+def _moves_text(moving: KeyMapPlan | RingProposal) -> str:
     return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the peak)"

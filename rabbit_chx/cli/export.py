@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from rabbit_chx.cli.broker_options import OF_A_BROKER, BrokerOptions
 from rabbit_chx.cli.command import (
@@ -26,7 +26,7 @@ from rabbit_chx.planning.plan import with_queues, without_exclusive
 from rabbit_chx.planning.refusals import know_rings
 from rabbit_chx.planning.slot_layout import collapse
 from rabbit_chx.records.live_rings import evidence_of
-from rabbit_chx.rendering.document import Data, Document, Verbatim
+from rabbit_chx.rendering.document import Document, Verbatim
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.text import command_text
 from rabbit_chx.topology import ExchangeDefinition, LiveTopology, Topology
@@ -105,7 +105,7 @@ def export(
         say(about + remedy)
     code = ExitCode.PARTLY if is_partial or faults or unordered else ExitCode.DONE
     text = _with_choices(written.to_toml(), written, unordered)
-    return CommandResult(Document("topology", [Data(lambda: _fields(text, unordered)), Verbatim(text)]), code)
+    return CommandResult(Document("topology", [Verbatim(text)], lambda: _fields(text, unordered)), code)
 
 
 def _collapsed(topology: LiveTopology) -> Topology:
@@ -114,6 +114,25 @@ def _collapsed(topology: LiveTopology) -> Topology:
     for exchange, why in plain.items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
     return with_queues(collapsed.as_wanted())
+
+
+class ExportedTopology(TypedDict, total=False):
+    """A topology file, in JSON; the schema of the file describes its objects.
+
+    Attributes:
+        determined: False if the order of a ring is not known; it is null, and `unordered` has its members.
+    """
+
+    determined: bool
+    cluster: str
+    vhost: str
+    max_share_moved: float
+    owns: Sequence[str]
+    exchanges: Sequence[Mapping[str, Any]]
+    queues: Sequence[Mapping[str, Any]]
+    bindings: Sequence[Mapping[str, Any]]
+    super_streams: Sequence[Mapping[str, Any]]
+    policies: Sequence[Mapping[str, Any]]
 
 
 def _fields(text: str, unordered: Collection[str]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
-from rabbit_chx.analysis.findings import Finding, place_text, refusals_as_json
+from rabbit_chx.analysis.findings import Finding, RefusalFields, place_text
 from rabbit_chx.analysis.reports import ring_text
 from rabbit_chx.broker.applying import STALE_S, Applied, Drained, append_of, describe_queues, why_not_in_order
 from rabbit_chx.broker.recording import why_not_resumable
@@ -34,17 +34,20 @@ from rabbit_chx.cli.samples import KeySource, heaviest_moves, keys_option
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.options import SHARE, ValueKind
 from rabbit_chx.planning.plan import plan as planned
-from rabbit_chx.planning.plan_report import changes_table, plan_parts, plan_report
+from rabbit_chx.planning.plan_report import PlannedBroker, changes_table, plan_parts, plan_report
 from rabbit_chx.planning.plan_value import Plan, count_changes, no_change, order_facts
 from rabbit_chx.planning.refusals import exclusive_refusals, how_to_learn
+from rabbit_chx.planning.ring_plan import SlotHandOver
 from rabbit_chx.records.live_rings import evidence_of
-from rabbit_chx.rendering.document import Block, Data, Document, Facts, Section
+from rabbit_chx.rendering.document import Block, Document, Facts, Section
 from rabbit_chx.rendering.output import ConsoleOutput, MarkdownOutput
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.routing import Destination
+from rabbit_chx.result_fields import shown
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.text import command_text, exchange_argument, listed, plural
 from rabbit_chx.topology import LiveTopology
 from rabbit_chx.topology.ranges import fold_names
+from rabbit_chx.topology.schema import PlannedChange
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
@@ -114,6 +117,94 @@ _CODES: dict[ApplyState, int] = {
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedRing:
+    """A ring after an apply."""
+
+    exchange: str
+    ring: HashRing
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsMoved:
+    """What an apply did with slots.
+
+    Attributes:
+        handed_over: The slots that changed hands.
+        unparked: The number of messages published again from the parking queue.
+        overtaken: Sentences about messages that lost their order.
+    """
+
+    handed_over: Sequence[SlotHandOver]
+    unparked: int
+    overtaken: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UndrainedQueue:
+    """A queue that was never empty, with its last counts; null if nobody can count them."""
+
+    queue: str
+    messages: int | None
+    consumers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedFields:
+    """The end of a wait for old queues.
+
+    Attributes:
+        after_s: How long it took, in seconds.
+        never_empty: The queues that were never empty.
+        early: The new queues that had consumers before each old queue had been empty.
+    """
+
+    after_s: float
+    never_empty: Sequence[UndrainedQueue]
+    early: Sequence[str]
+
+    @classmethod
+    def of(cls, drained: Drained) -> DrainedFields:
+        """Return the fields of a wait."""
+        never_empty = [
+            UndrainedQueue(name, None, None)
+            if counts is None
+            else UndrainedQueue(name, counts.messages, counts.consumers)
+            for name, counts in drained.never_empty.items()
+        ]
+        return cls(round(drained.after_s, 1), never_empty, drained.early)
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedFields:
+    """What was done of a plan, in JSON.
+
+    Attributes:
+        checksum: SHA-256 over both sides and the changes.
+        planned: The number of changes of the plan.
+        changes: Those that were made.
+        rings: The rings afterwards.
+        message: The error; null without one.
+    """
+
+    checksum: str
+    planned: int
+    changes: Sequence[PlannedChange]
+    rings: Sequence[AppliedRing]
+    refusals: Sequence[RefusalFields]
+    message: str | None
+    slots: SlotsMoved | None = field(metadata=shown(group=SlotsMoved))
+    drained: DrainedFields | None = field(metadata=shown(optional=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """The result of an apply."""
+
+    state: Literal["applied", "unchanged", "refused", "partly"]
+    applied: AppliedFields = field(metadata=shown(group=AppliedFields))
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyReport:
     """The result of applying a plan.
 
@@ -140,53 +231,27 @@ class ApplyReport:
 
     def document(self) -> Document:
         """Return the completed changes. The plan is printed before it."""
-        return Document("apply", [Data(self._fields()), *self._shown()])
+        assert self.state != "planned"  # an apply without changes does not end
+        return Document("apply", list(self._shown()), ApplyResult(self.state, self._fields()))
 
-    def _fields(self) -> dict[str, object]:
-        """Return the names and values for programs."""
+    def _fields(self) -> AppliedFields:
+        """Return what programs read of the changes."""
         applied = self.applied
-        plan = self.plan
-        slots: dict[str, object] = {}
+        slots = None
         if applied is not None and (applied.handed_over or applied.unparked):
-            slots = {
-                "handed_over": [
-                    {"slot": slot, "old": old, "new": new} for slot, old, new in applied.handed_over
-                ],
-                "unparked": applied.unparked,
-                "overtaken": applied.overtaken,
-            }
+            handed_over = [SlotHandOver(*each) for each in applied.handed_over]
+            slots = SlotsMoved(handed_over, applied.unparked, applied.overtaken)
         rings = applied.rings if applied and self.state == "applied" else {}
-        return {
-            "state": self.state,
-            "checksum": plan.checksum,
-            "planned": len(plan.changes),
-            "changes": applied.changes if applied else (),
-            "rings": [{"exchange": name, "ring": ring} for name, ring in rings.items()],
-            "refusals": refusals_as_json(self.refusals),
-            "message": self.problem,
-            **slots,
-            **self._drained_fields(),
-        }
-
-    def _drained_fields(self) -> dict[str, object]:
-        drained = self.drained
-        if drained is None:
-            return {}
-        never_empty = [
-            {
-                "queue": name,
-                "messages": None if counts is None else counts.messages,
-                "consumers": None if counts is None else counts.consumers,
-            }
-            for name, counts in drained.never_empty.items()
-        ]
-        return {
-            "drained": {
-                "after_s": round(drained.after_s, 1),
-                "never_empty": never_empty,
-                "early": list(drained.early),
-            }
-        }
+        return AppliedFields(
+            checksum=self.plan.checksum,
+            planned=len(self.plan.changes),
+            changes=applied.changes if applied else (),
+            rings=[AppliedRing(name, ring) for name, ring in rings.items()],
+            refusals=RefusalFields.of(self.refusals),
+            message=self.problem,
+            slots=slots,
+            drained=None if self.drained is None else DrainedFields.of(self.drained),
+        )
 
     def _shown(self, again: str = "apply the same file again") -> Iterator[Block]:
         """Yield what people see; `again` is what makes the changes that are left."""
@@ -431,9 +496,9 @@ class LivePlan:
         where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
         about = [("file", self.file.name), ("broker", where)]
         parts = plan_parts(self.plan, about, refusals, **shown)
-        broker = {"cluster": live.cluster, "release": live.release, "vhost": self.vhost}
+        broker = PlannedBroker(live.cluster, live.release, self.vhost)
         moves = [f"{name}: {ring.moves}" for name, ring in self.plan.rings.items() if ring.is_moving]
-        made = plan_report(self.plan, list(parts), file=self.file.name, broker=broker)
+        made = plan_report(self.plan, list(parts), self.file.name, broker)
         state = "REFUSED: " if (self.plan.refusals if refusals is None else refusals) else ""
         return replace(made, title=state + "; ".join([self.file.name, *moves]), about=where)
 

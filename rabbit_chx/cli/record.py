@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
@@ -47,9 +47,9 @@ from rabbit_chx.records.live_rings import (
     none_lasts,
 )
 from rabbit_chx.records.ring_records import RingRecord
-from rabbit_chx.rendering.document import Data, Document, Table
+from rabbit_chx.rendering.document import Document, Table
 from rabbit_chx.rendering.progress import sign_of_life
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import Destination
 from rabbit_chx.routing.observations import Observation
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -406,14 +406,28 @@ def hashing_of(live: LiveTopology, name: str) -> Hashing:
     return Hashing(arguments.get("hash-header"), arguments.get("hash-property"))
 
 
-_RECORDED = {
-    "exchange": Shown("exchange"),
-    "origin": Shown("order"),
-    "members": Shown("bindings", number=True),
-    "written": Shown("written"),
-    "writer": Shown("writer"),
-    "is_new": Shown("new", lambda new: "new" if new else ""),
-}
+def _new_text(is_new: bool) -> str:  # noqa: FBT001  # of a cell
+    return "new" if is_new else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRing:
+    """A record of a ring on the broker: its number of bindings, when and by whom it was written."""
+
+    exchange: str = field(metadata=shown("exchange"))
+    origin: str = field(metadata=shown("order"))
+    members: int = field(metadata=shown("bindings", number=True))
+    written: str = field(metadata=shown("written"))
+    writer: str = field(metadata=shown("writer"))
+    is_new: bool = field(metadata=shown("new", _new_text))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """The records of rings."""
+
+    vhost: str
+    recorded: Sequence[RecordedRing]
 
 
 @command(
@@ -490,11 +504,11 @@ def record(
         say(none_lasts(WaysToLearn(voids=policies)))
     records = {**{name: stored[name] for name in rings if name not in new}, **written}
     rows = [
-        (name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
+        RecordedRing(name, kept.origin, len(kept.members), kept.written, kept.writer, name in new)
         for name, kept in sorted(records.items())
     ]
-    table = Table.of(_RECORDED, rows, key="recorded")
-    return CommandResult(Document("records", [Data({"vhost": at.settings.vhost}), table]))
+    result = RecordResult(at.settings.vhost, rows)
+    return CommandResult(Document("records", [Table.of(RecordedRing, rows)], result))
 
 
 def _refuse_passing(opened: Broker, live: LiveTopology, bound: Mapping[str, tuple[RingMember, ...]]) -> None:

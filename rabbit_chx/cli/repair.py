@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.findings import USAGE_KINDS
+from rabbit_chx.analysis.findings import CHECK_KINDS, USAGE_KINDS
 from rabbit_chx.checking.check import certain_ring, check
 from rabbit_chx.checking.check_rings import why_order_unknown
 from rabbit_chx.cli.app import go_on_without_reader
@@ -24,20 +24,52 @@ from rabbit_chx.cli.command import (
     options,
     say,
 )
-from rabbit_chx.cli.plan import DECLINED, ApplyReport, Permissions, apply_plan, ask, show_planned
+from rabbit_chx.cli.plan import (
+    DECLINED,
+    AppliedFields,
+    ApplyReport,
+    ApplyState,
+    Permissions,
+    apply_plan,
+    ask,
+    show_planned,
+)
 from rabbit_chx.errors import InputError
 from rabbit_chx.planning.plan import healed, plan
 from rabbit_chx.planning.plan_report import plan_parts
 from rabbit_chx.planning.plan_value import Plan, order_facts
 from rabbit_chx.planning.refusals import REMAKE_RINGS
 from rabbit_chx.records.live_rings import find_recorded, live_hash_exchange
-from rabbit_chx.rendering.document import Block, Data, Document, Facts
+from rabbit_chx.rendering.document import Block, Document, Facts
 from rabbit_chx.rendering.progress import sign_of_life
+from rabbit_chx.result_fields import shown
 from rabbit_chx.topology import BindingDefinition, LiveTopology
 from rabbit_chx.topology.slots import number_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResult:
+    """The result of a repair.
+
+    Attributes:
+        left: The kinds of findings afterwards.
+    """
+
+    state: ApplyState
+    applied: AppliedFields = field(metadata=shown(group=AppliedFields))
+    exchange: str
+    plan: Plan
+    left: Sequence[str] = field(metadata=shown(values=CHECK_KINDS))
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResults:
+    """The results of several repairs."""
+
+    repairs: Sequence[RepairResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +94,13 @@ class RepairReport(ApplyReport):
 
     def document(self, *, asks: bool = False) -> Document:
         """Return the planned or completed changes; `asks`: before a question, and not as the result."""
-        fields = {
-            **self._fields(),
-            "exchange": self.exchange,
-            "plan": self.plan,
-            "left": [finding.kind for finding in self.left],
-        }
         shown = self._planned(asks=asks) if self.state in ("planned", "refused") else self._result()
-        return Document("repair", [Data(fields), *shown])
+        return Document("repair", list(shown), self.fields())
+
+    def fields(self) -> RepairResult:
+        """Return what programs read of it."""
+        left = [finding.kind for finding in self.left]
+        return RepairResult(self.state, self._fields(), self.exchange, self.plan, left)
 
     def _planned(self, *, asks: bool) -> Iterator[Block]:
         ending = ["Nothing was changed."] if self.state == "planned" and not asks else []
@@ -148,10 +179,9 @@ def repair(
     if len(reports) == 1:
         declined = reports[0].problem == DECLINED and output != "json"
         return CommandResult(None if declined else reports[0].document(), code=code)
-    documents = [report.document() for report in reports]
-    fields = [Document("", document.parts).as_json() for document in documents]
-    shown = [block for document in documents for block in document.blocks()]
-    return CommandResult(Document("repairs", [Data({"repairs": fields}), *shown]), code=code)
+    blocks = [block for report in reports for block in report.document().blocks()]
+    result = RepairResults([report.fields() for report in reports])
+    return CommandResult(Document("repairs", blocks, result), code=code)
 
 
 def _repaired(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from rabbit_chx.analysis import keys_for
 from rabbit_chx.analysis.key_routing import Hashing, NoKeyFoundError, Refused
-from rabbit_chx.analysis.reports import Answer, answers_batch, route_report, source_as_json
+from rabbit_chx.analysis.reports import Answer, KeysFound, SourceFields, answers_batch, route_report
 from rabbit_chx.cli.command import (
     TEXT,
     CommandResult,
@@ -39,7 +39,8 @@ from rabbit_chx.cli.ring_argument import (
 from rabbit_chx.cli.samples import KeyBatch, KeySource, keys_option, parse_keys
 from rabbit_chx.errors import ChannelClosedError, InputError, RabbitChxError
 from rabbit_chx.options import one_of
-from rabbit_chx.rendering.document import Batch, Data, Document, Lines
+from rabbit_chx.rendering.document import Batch, Document, Lines
+from rabbit_chx.result_fields import ABSENT
 from rabbit_chx.routing.key_map import KeyMap
 
 _ROUTING = one_of(*get_args(Routing))
@@ -157,11 +158,10 @@ def _find_keys(
     """Return the keys that reach a queue, each of which is shown when it is found."""
     source = given.source
     wanted = bound_destination(reaching, given.source)
-    fields = {**source_as_json(source), "destination": wanted, "determined": given.is_determined}
+    fields = SourceFields.of(source)
     if not given.is_determined:
-        return CommandResult(
-            Document("keys", [Data({**fields, "learn": given.learn, "keys": None})]), code_of(given)
-        )
+        unknown = KeysFound(fields, wanted, determined=False, learn=given.learn, keys=None)
+        return CommandResult(Document("keys", [], unknown), code_of(given))
     among = [keys] if keys else None if sample is None else (batch.keys for batch in sample.batches())
 
     def value(key: str) -> Any:
@@ -180,8 +180,9 @@ def _find_keys(
             raise RabbitChxError(f"none of the keys reaches {reaching}: pass others")
 
     say_conditions({given.exchange or reaching: source})
-    keys_found = Lines(found(), key="keys")
-    return CommandResult(Document("keys", [Data(fields), keys_found]), code_of(given))
+    found_keys = found()
+    result = KeysFound(fields, wanted, determined=True, learn=ABSENT, keys=found_keys)
+    return CommandResult(Document("keys", [Lines(found_keys)], result), code_of(given))
 
 
 def _verdict(answer: Answer, given: RingInput) -> str:
@@ -194,10 +195,10 @@ def _verdict(answer: Answer, given: RingInput) -> str:
 def _count_verdicts(
     batches: Iterable[list[Answer]], given: RingInput, verdicts: Counter[str]
 ) -> Iterator[Batch]:
-    shared = given.source.order_fields() if given.source.hashing.has_order else {}
+    origin = given.source.order_fields() if given.source.hashing.has_order else None
     for batch in batches:
         verdicts.update(_verdict(answer, given) for answer in batch)
-        yield answers_batch(batch, shared)
+        yield answers_batch(batch, origin)
 
 
 def _message_parts(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.findings import Finding, moment_as_json, moment_text
-from rabbit_chx.broker.exchange_report import ShownExchange, list_moduli, list_report, list_rings, show_report
+from rabbit_chx.analysis.findings import Finding, FindingFields, moment_as_json, moment_text
+from rabbit_chx.broker.exchange_report import (
+    ListedModulus,
+    ListedRing,
+    ShownExchange,
+    list_moduli,
+    list_report,
+    list_rings,
+    show_report,
+)
 from rabbit_chx.broker.live_routing import (
     alternate_of,
     dead_ends_of,
@@ -47,7 +55,7 @@ from rabbit_chx.consuming.journal import JOURNAL, Roster, entry_in
 from rabbit_chx.errors import EmptyRingError, InputError, RabbitChxError
 from rabbit_chx.planning.refusals import check_certain
 from rabbit_chx.records.live_rings import evidence_of, how_to_record, read_without_record
-from rabbit_chx.rendering.document import Data, Document, Facts, Gauge, Line, Part, Table, gauges_of
+from rabbit_chx.rendering.document import Block, Document, Facts, Gauge, Line, Table, gauges_of
 from rabbit_chx.rendering.progress import sign_of_life
 from rabbit_chx.result_fields import Metric, shown
 from rabbit_chx.routing.release import NEWEST_COMPARED
@@ -106,6 +114,32 @@ class ShownQueue:
         return cls(queue.name, queue.type, queue.single_active, *counts, active, waiting, last_switch)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """The queues of an exchange and their consumers.
+
+    Attributes:
+        determined: False if the user does not see all consumers.
+        members: The members of the group; null if the user does not see all consumers.
+        parked: The messages in parking queues of slots.
+        ignored_entries: The number of messages in the journal that no group wrote.
+        consumers_not_checked: Why consumers and traffic were not checked; null if they were.
+        order_not_checked: Why the order of the ring could not be checked; null if it could.
+    """
+
+    exchange: str
+    vhost: str
+    version: str
+    determined: bool
+    queues: Sequence[ShownQueue]
+    members: Sequence[MemberStatus] | None
+    parked: int | None
+    ignored_entries: int | None
+    findings: Sequence[FindingFields]
+    consumers_not_checked: str | None
+    order_not_checked: str | None
+
+
 def group_report(
     address: str,
     exchange: str,
@@ -142,54 +176,50 @@ def group_report(
     facts += [] if parked is None else [("parked", plural(parked, "message"))]
     facts += _facts_of_ignored(ignored_entries)
     without = "" if is_seen else ", without those about a group, which is not visible"
-    parts: list[Part] = [
-        Data({"exchange": exchange, "vhost": vhost, "version": release.version, "determined": is_seen}),
+    parts: list[Block] = [
         Facts([*facts, ("findings", found.count_found + without)]),
         *found.blocks(),
-        Table.of(ShownQueue, queues, key="queues", total=True),
-        Table.of(MemberStatus, members, key="members").for_people(members)
-        if is_seen
-        else Data({"members": None}),
-        Data({"parked": parked, "ignored_entries": ignored_entries}),
-        Data(
-            {
-                "findings": found.findings_as_json(),
-                "consumers_not_checked": found.consumers_not_checked or None,
-                "order_not_checked": found.why_not_determined(exchange),
-            }
-        ),
+        Table.of(ShownQueue, queues, total=True),
     ]
+    if is_seen and members:
+        parts.append(Table.of(MemberStatus, members))
     if members and all(queue.last_switch is None for queue in queues):
         parts.append(
             Line(
                 "The last switch is not known: RabbitMQ does not store it, and the journal of the members was not read."
             )
         )
+    result = GroupResult(
+        exchange=exchange,
+        vhost=vhost,
+        version=release.version,
+        determined=is_seen,
+        queues=queues,
+        members=members if is_seen else None,
+        parked=parked,
+        ignored_entries=ignored_entries,
+        findings=[FindingFields.of(finding) for _, finding in found.findings],
+        consumers_not_checked=found.consumers_not_checked or None,
+        order_not_checked=found.why_not_determined(exchange),
+    )
     labels = {"broker": address, "vhost": vhost, "group": exchange}
     gauges = gauges_of(ShownQueue, [({**labels, "queue": queue.name}, queue) for queue in queues])
     # Where nobody runs a group, no alert may say that a group has no members.
     has_group = bool(members or switches)
     counted = (_members_gauge(labels, len(members)),) if is_seen and has_group else ()
-    return Document("group", parts, (*gauges, *counted))
+    return Document("group", parts, result, (*gauges, *counted))
 
 
 def stream_group_report(address: str, group: str, vhost: str, streams: Sequence[StreamShare]) -> Document:
     """Return the streams of a StreamGroup; `address` is the broker's host and port."""
     # It needs pyarrow, which is not installed where only queues are consumed.
-    from rabbit_chx.consuming.stream_connection import StreamShare
+    from rabbit_chx.consuming.stream_connection import StreamGroupResult, StreamShare
 
     facts = [("stream group", group), ("vhost", vhost), ("group", plural(len(streams), "stream"))]
     labels = {"broker": address, "vhost": vhost, "group": group}
     gauges = gauges_of(StreamShare, [({**labels, "stream": share.stream}, share) for share in streams])
-    return Document(
-        "stream-group",
-        [
-            Data({"group": group, "vhost": vhost}),
-            Facts(facts),
-            Table.of(StreamShare, streams, key="streams", total=True),
-        ],
-        tuple(gauges),
-    )
+    parts: list[Block] = [Facts(facts), Table.of(StreamShare, streams, total=True)]
+    return Document("stream-group", parts, StreamGroupResult(group, vhost, streams), tuple(gauges))
 
 
 def _facts_of_ignored(count: int | None) -> list[tuple[str, str]]:
@@ -393,8 +423,8 @@ def _is_sharded(live: LiveTopology, name: str) -> bool:
 
 def _list_exchanges(live: BrokerAddresses, *, all_vhosts: bool) -> CommandResult:
     vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
-    rings: list[Sequence[object]] = []
-    moduli: list[Any] = []
+    rings: list[ListedRing] = []
+    moduli: list[ListedModulus] = []
     checks: list[TopologyCheck] = []
     unrecorded: list[str] = []
     for vhost in vhosts:

@@ -214,6 +214,15 @@ class StreamShare:
     oldest_s: float | None = field(metadata=shown(metric=_OLDEST_S))
 
 
+@dataclass(frozen=True, slots=True)
+class StreamGroupResult:
+    """The streams of a group, in JSON."""
+
+    group: str
+    vhost: str
+    streams: Sequence[StreamShare]
+
+
 def read_stream_group(
     settings: ConnectionSettings,
     group: str,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
 
-from rabbit_chx.analysis.findings import Finding, place_text, refusals_as_json
-from rabbit_chx.analysis.reports import matrix_table, numbers, ring_text, texts
-from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, count_kind, plan_facts
+from rabbit_chx.analysis.findings import Finding, place_text
+from rabbit_chx.analysis.reports import matrix_table, ring_text, texts
+from rabbit_chx.planning.plan_value import DRAIN_S, NOT_ONE_QUEUE, Plan, PlanFields, count_kind, plan_facts
 from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
 from rabbit_chx.rendering.document import (
     Block,
-    Data,
     Document,
     Facts,
     Line,
@@ -22,7 +22,8 @@ from rabbit_chx.rendering.document import (
     Table,
     TableColumn,
 )
-from rabbit_chx.result_fields import to_json
+from rabbit_chx.result_fields import shown
+from rabbit_chx.routing.release import Release
 from rabbit_chx.text import grouped, listed, percent, plural
 from rabbit_chx.topology.argument_table import ArgumentValue, plain, toml_value
 from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition, RingMember
@@ -106,10 +107,33 @@ def _headline(refusals: Sequence[Finding]) -> str:
     return refusals[0].message + more
 
 
-def plan_report(plan: Plan, parts: Iterable[Block], **about: object) -> Document:
-    """Return the document of `Plan.to_json`, with `parts` for people, and `about` for programs."""
-    refusals = refusals_as_json(plan.refusals)
-    return Document("plan", [Data(lambda: {**to_json(plan), "refusals": refusals, **about}), *parts])
+@dataclass(frozen=True, slots=True)
+class PlannedBroker:
+    """The broker of a plan."""
+
+    cluster: str | None
+    release: Release | None
+    vhost: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """A plan of a file and a broker."""
+
+    plan: PlanFields = field(metadata=shown(group=PlanFields))
+    file: str | None = field(metadata=shown(optional=True))
+    broker: PlannedBroker | None = field(metadata=shown(optional=True))
+
+
+def plan_report(
+    plan: Plan, parts: Iterable[Block], file: str | None = None, broker: PlannedBroker | None = None
+) -> Document:
+    """Return the document of `Plan.to_json`, with `parts` for people, and for programs the file and the broker."""
+
+    def result() -> PlanResult:  # the movement between many destinations takes time
+        return PlanResult(PlanFields.of(plan), file, broker)
+
+    return Document("plan", list(parts), result)
 
 
 def shown_plan(plan: Plan) -> Document:
@@ -208,11 +232,7 @@ def _order_text(ring: KeyMapPlan) -> str:
 def _proposal_blocks(ring: KeyMapPlan) -> Iterator[Block]:
     if len(ring.proposals) > 1:
         if ring.moved_at_worst:
-            rows = [
-                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
-                for proposal in ring.proposals
-            ]
-            yield Table([*texts("proposal"), *numbers("in the end", "peak")], rows)
+            yield Table.of(RingProposal, ring.proposals)
         yield Facts([(proposal.strategy, _proposal_text(proposal)) for proposal in ring.proposals])
 
 
@@ -307,13 +327,13 @@ def _fold_changes(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[
 def _fields(change: PlannedChange) -> Iterator[str]:
     """Yield the differences; for a created object its type and the non-default values; for a deleted object nothing."""
     defaults = {**SCHEMA[change.kind].defaults, "type": None}
-    for field in change.fields:
+    for changed in change.fields:
         if change.action in ("update", "replace"):
-            yield f"{field.field}: {_value(field, field.old)} -> {_value(field, field.new)}"
-        elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
+            yield f"{changed.field}: {_value(changed, changed.old)} -> {_value(changed, changed.new)}"
+        elif changed.field in _NAMED and isinstance(change.subject, BindingDefinition):
             continue
-        elif change.action in ("create", "bind") and defaults.get(field.field, ...) != field.new:
-            yield f"{field.field}: {_value(field, field.new)}"
+        elif change.action in ("create", "bind") and defaults.get(changed.field, ...) != changed.new:
+            yield f"{changed.field}: {_value(changed, changed.new)}"
 
 
 def _value(field: FieldChange, side: ArgumentValue) -> str:

@@ -39,24 +39,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, cast
 
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
-from rabbit_chx.analysis.findings import Finding, refusals_as_json
+from rabbit_chx.analysis.findings import Finding, RefusalFields
 from rabbit_chx.checks import check_share
 from rabbit_chx.lazy_names import shown_by
-from rabbit_chx.planning.ring_plan import KeyMapPlan
-from rabbit_chx.result_fields import document, to_json
+from rabbit_chx.planning.ring_plan import KeyMapPlan, RingProposal, SlotHandOver
+from rabbit_chx.result_fields import ABSENT, Absent, document, shown, to_json
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.routing.bindings import RECORD_CONDITION, Flows, OrderKnowledge, Place
+from rabbit_chx.routing.bindings import RECORD_CONDITION, FlowCell, Flows, FlowsJson, OrderKnowledge, Place
 from rabbit_chx.routing.key_map import KeyMap
+from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.ring import RingJson
+from rabbit_chx.routing.super_stream import SuperStreamJson
 from rabbit_chx.text import listed, percent, plural
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects import BindingDefinition, ObjectKind
 from rabbit_chx.topology.schema import NamedObject, PlannedChange
 
 #: The text for a slot that does not have exactly one queue.
@@ -199,69 +202,163 @@ class Plan:
         return plan_as_json(self)
 
 
+@dataclass(frozen=True, slots=True)
+class SharesMoved:
+    """Shares of keys that move.
+
+    Attributes:
+        moved: The share of keys with another destination afterwards.
+        moved_at_worst: The peak of `moved` between two steps.
+    """
+
+    moved: float
+    moved_at_worst: float
+
+
+class PlannedModulus(TypedDict):
+    """An ``x-modulus-hash`` exchange in a plan."""
+
+    exchange: str
+    release: Release
+    destinations: Sequence[Place]
+
+
+PlannedMap: TypeAlias = RingJson | PlannedModulus | SuperStreamJson
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRing:
+    """The change of one exchange that hashes, in JSON.
+
+    Attributes:
+        determined: False if the exact shares are not known; they are null.
+        moved: The share of keys with another destination afterwards.
+        moved_at_worst: The peak of `moved` between two steps.
+        at_most: The largest possible shares, where the exact ones are not known.
+        handed_over: The slots that change hands.
+    """
+
+    exchange: str
+    determined: bool | None = field(metadata=shown(optional=True))
+    moved: float | None
+    moved_at_worst: float | None
+    at_most: SharesMoved | None = field(metadata=shown(optional=True))
+    proposals: Sequence[RingProposal]
+    before: PlannedMap
+    after: PlannedMap
+    matrix: FlowsJson | None
+    handed_over: Sequence[SlotHandOver] | Absent
+
+    @classmethod
+    def of(cls, change: KeyMapPlan) -> PlannedRing:
+        """Return the fields of a change."""
+        shares = SharesMoved(change.moved, change.moved_at_worst)
+        is_unknown = bool(change.movement.unknown)
+        matrix = change.matrix()
+        before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
+        return cls(
+            exchange=change.exchange,
+            determined=False if is_unknown else None,
+            moved=None if is_unknown else shares.moved,
+            moved_at_worst=None if is_unknown else shares.moved_at_worst,
+            at_most=shares if is_unknown else None,
+            proposals=change.proposals,
+            before=_map_as_json(change.before, before),
+            after=_map_as_json(change.after, after),
+            matrix=None if matrix is None else _matrix_as_json(matrix),
+            handed_over=change.handed_over if change.slots else ABSENT,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnmanagedObject:
+    """An object that a plan leaves alone."""
+
+    kind: ObjectKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWarning:
+    """A warning of a plan."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedQueue:
+    """The messages in a parking queue of slots."""
+
+    queue: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFields:
+    """A plan, in JSON.
+
+    Attributes:
+        changes: All changes, in order.
+        checksum: SHA-256 over both sides and the changes.
+        unmanaged: Objects of the broker that the file neither has nor owns.
+        resumes: The apply that has not ended and that this one repeats.
+        parked: The messages in parking queues of slots.
+    """
+
+    changes: Sequence[PlannedChange]
+    rings: Sequence[PlannedRing]
+    refusals: Sequence[RefusalFields]
+    checksum: str
+    unmanaged: Sequence[UnmanagedObject]
+    resumes: str | None = field(metadata=shown(optional=True))
+    warnings: Sequence[PlanWarning] = field(metadata=shown(optional=True))
+    parked: Sequence[ParkedQueue] = field(metadata=shown(optional=True))
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanFields:
+        """Return the fields of a plan."""
+        return cls(
+            changes=plan.changes,
+            rings=[PlannedRing.of(change) for change in plan.rings.values()],
+            refusals=RefusalFields.of(plan.refusals),
+            checksum=plan.checksum,
+            unmanaged=[UnmanagedObject(subject.kind, subject.name) for subject in plan.unmanaged],
+            resumes=plan.resumes or None,
+            warnings=[PlanWarning(warning) for warning in plan.all_warnings],
+            parked=[ParkedQueue(queue, count) for queue, count in plan.parked_messages.items()],
+        )
+
+
 def plan_as_json(plan: Plan) -> str:
     """Return the JSON text of a plan, on one line."""
-    parked = plan.parked_messages.items()
-    parts = {
-        "resumes": plan.resumes,
-        "warnings": [{"message": warning} for warning in plan.all_warnings],
-        "parked": [{"queue": queue, "messages": count} for queue, count in parked],
-    }
-    text = document(
-        "plan",
-        changes=plan.changes,
-        rings=list(map(_ring_json, plan.rings.values())),
-        refusals=refusals_as_json(plan.refusals),
-        checksum=plan.checksum,
-        unmanaged=[{"kind": subject.kind, "name": subject.name} for subject in plan.unmanaged],
-        **{name: value for name, value in parts.items() if value},
-    )
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(document("plan", PlanFields.of(plan)), ensure_ascii=False)
 
 
-def _ring_json(change: KeyMapPlan) -> dict[str, Any]:
-    matrix = change.matrix()
-    shares: dict[str, object] = {"moved": change.moved, "moved_at_worst": change.moved_at_worst}
-    if change.movement.unknown:
-        shares = {"determined": False, **dict.fromkeys(shares), "at_most": shares}
-    before, after = ({}, {}) if change.slots is None else (view.owners for view in change.slots)
-    return {
-        "exchange": change.exchange,
-        **shares,
-        "proposals": change.proposals,
-        "before": _key_map(change.before, before),
-        "after": _key_map(change.after, after),
-        "matrix": None if matrix is None else _matrix(matrix),
-        **({"handed_over": to_json(change.handed_over)} if change.slots else {}),
-    }
-
-
-def _key_map(key_map: KeyMap, owners: Mapping[Place, Place]) -> dict[str, Any]:
+def _map_as_json(key_map: KeyMap, owners: Mapping[Place, Place]) -> PlannedMap:
     if key_map.kind == MODULUS_EXCHANGE:
-        return dict(
-            to_json(
-                {"exchange": key_map.name, "release": key_map.release, "destinations": key_map.destinations}
-            )
+        assert key_map.release is not None  # only a super stream has none
+        return PlannedModulus(
+            exchange=key_map.name, release=key_map.release, destinations=key_map.destinations
         )
-    slots: dict[str, object] = {
-        place.name: queue if isinstance(queue := owners[place], str) else None
-        for place in key_map.destinations
-        if isinstance(place, ExchangeRef) and place in owners
-    }
-    shown: dict[str, Any] = to_json(key_map)
-    return shown | ({"slots": slots} if slots else {})
+    slots: dict[str, str | None] = {}
+    for place in key_map.destinations:
+        if isinstance(place, ExchangeRef) and place in owners:
+            queue = owners[place]
+            slots[place.name] = queue if isinstance(queue, str) else None
+    fields: Any = to_json(key_map)
+    return cast("PlannedMap", fields | ({"slots": slots} if slots else {}))
 
 
-def _matrix(matrix: Flows) -> dict[str, Any]:
+def _matrix_as_json(matrix: Flows) -> FlowsJson:
     """Return a matrix; of more than `_MOST_FLOWS` flows those that change the destination come first, the largest first."""
     count = len(matrix)
     if count <= _MOST_FLOWS:
-        return dict(to_json(matrix))
+        return matrix.as_json()
     flows = matrix.largest_moves(_MOST_FLOWS)
     if missing := _MOST_FLOWS - len(flows):
         staying = [(place, place, matrix.get((place, place), 0.0)) for place in matrix.before]
         flows += nlargest(missing, staying, key=itemgetter(2))
-    cells = [{"from": to_json(source), "to": to_json(to), "amount": amount} for source, to, amount in flows]
+    cells: list[FlowCell] = [{"from": source, "to": to, "amount": amount} for source, to, amount in flows]
     return {"moved": matrix.moved, "least": matrix.least, "cells": cells, "more_cells": count - len(cells)}
 
 

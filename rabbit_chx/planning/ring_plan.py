@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from rabbit_chx.records.live_rings import (
     LiveRing,
@@ -243,6 +243,32 @@ _MANY_STEPS = 200
 Strategy: TypeAlias = Literal["as-written", "least-moving-order", "slots"]
 
 
+class MemberJson(TypedDict):
+    """A member of a ring as in the JSON of a topology file."""
+
+    queue: NotRequired[str]
+    exchange: NotRequired[str]
+    weight: NotRequired[str]
+    slots: NotRequired[Sequence[int]]
+    arguments: NotRequired[Mapping[str, Any]]
+
+
+def _members_as_json(ring: Sequence[RingMember]) -> list[MemberJson]:
+    return list(map(_member_as_json, ring))
+
+
+def _member_as_json(member: RingMember) -> MemberJson:
+    place = member.destination
+    fields: MemberJson = {"queue": place} if isinstance(place, str) else {"exchange": place.name}
+    if member.slots is None:
+        fields["weight"] = member.key
+    else:
+        fields["slots"] = member.slots
+    if member.arguments:
+        fields["arguments"] = member.arguments
+    return fields
+
+
 @dataclass(frozen=True, slots=True)
 class RingProposal:
     """An alternative plan for the wanted members.
@@ -255,22 +281,12 @@ class RingProposal:
         slots: the number of slots of the proposal ``slots``; else None.
     """
 
-    strategy: Strategy
-    moved: float
-    moved_at_worst: float
-    ring: tuple[RingMember, ...] = field(metadata=shown(as_json=lambda ring: list(map(_member, ring))))
+    strategy: Strategy = field(metadata=shown("proposal"))
+    moved: float = field(metadata=shown("in the end", percent, number=True))
+    moved_at_worst: float = field(metadata=shown("peak", percent, number=True))
+    ring: tuple[RingMember, ...] = field(metadata=shown(as_json=_members_as_json))
     description: str = field(metadata=shown(json=None))
     slots: int | None = field(default=None, metadata=shown(optional=True))
-
-
-def _member(member: RingMember) -> dict[str, Any]:
-    """Return a member of a ring as in the JSON of a topology file."""
-    place = member.destination
-    return {
-        **({"queue": place} if isinstance(place, str) else {"exchange": place.name}),
-        **({"weight": member.key} if member.slots is None else {"slots": member.slots}),
-        **({"arguments": member.arguments} if member.arguments else {}),
-    }
 
 
 class SlotHandOver(NamedTuple):

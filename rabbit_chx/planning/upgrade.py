@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.analysis.findings import finding_as_json
+from rabbit_chx.analysis.findings import Severity
 from rabbit_chx.analysis.reports import matrix_table
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.planning.plan import with_release
 from rabbit_chx.planning.refusals import apply_fix
-from rabbit_chx.rendering.document import Data, Document, Facts, Line, Part, Section, Table
-from rabbit_chx.result_fields import Shown
+from rabbit_chx.rendering.document import Block, Document, Facts, Line, Section, Table
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing import (
     Binding,
     Destination,
@@ -308,28 +308,69 @@ _VERDICTS: dict[Verdict, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class UpgradeFinding:
+    """An effect of an upgrade on an exchange."""
+
+    kind: str
+    severity: Severity
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeRow:
+    """The effect of an upgrade on a hash exchange; `moved_text` is `moved` for people.
+
+    Attributes:
+        moved: The share of keys with another destination afterwards.
+        exact: The exact shares; null if only a sample can show them.
+    """
+
+    exchange: str = field(metadata=shown("exchange"))
+    hashes: str = field(metadata=shown("hashes"))
+    moved_text: str = field(metadata=shown("keys moved", number=True, json=None))
+    verdict: Verdict = field(metadata=shown("verdict", _VERDICTS.__getitem__))
+    moved: float | None
+    exact: Flows | None
+    order: RingOrder
+    findings: Sequence[UpgradeFinding]
+
+    @classmethod
+    def of(cls, upgrade: ExchangeUpgrade) -> UpgradeRow:
+        """Return the row of an exchange."""
+        findings = [
+            UpgradeFinding(each.kind, each.severity, each.message, each.fix) for each in upgrade.findings
+        ]
+        return cls(
+            upgrade.name,
+            upgrade.hashes,
+            _moved_text(upgrade),
+            upgrade.verdict,
+            upgrade.moved,
+            upgrade.exact,
+            upgrade.order,
+            findings,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeResult:
+    """The effects of an upgrade on the exchanges of a file."""
+
+    source: str
+    release: Release
+    to_release: Release
+    exchanges: Sequence[UpgradeRow]
+
+
 def upgrade_report(
     source: str, before: Release, after: Release, exchanges: Sequence[ExchangeUpgrade]
 ) -> Document:
     """Return a row for each exchange of a topology file, then the effects and remedies, then the movement between destinations."""
     releases = [("from", f"RabbitMQ {before}"), ("to", f"RabbitMQ {after}")]
-    columns = {
-        "exchange": Shown("exchange"),
-        "hashes": Shown("hashes"),
-        "shown": Shown("keys moved", number=True, json=None),
-        "verdict": Shown("verdict", _VERDICTS.__getitem__),
-        **dict.fromkeys(("moved", "exact", "order", "findings"), Shown()),
-    }
-    rows = [
-        (one.name, one.hashes, _moved_text(one), one.verdict, one.moved, one.exact, one.order, found)
-        for one in exchanges
-        for found in [list(map(finding_as_json, one.findings))]
-    ]
-    parts: list[Part] = [
-        Data({"source": source, "release": before, "to_release": after}),
-        Facts([("file", source), *releases]),
-        Table.of(columns, rows, key="exchanges"),
-    ]
+    rows = [UpgradeRow.of(one) for one in exchanges]
+    parts: list[Block] = [Facts([("file", source), *releases]), Table.of(UpgradeRow, rows)]
     if remedies := list(_remedies(exchanges)):
         parts.append(Section("Effects and remedies", remedies))
     parts += (
@@ -337,10 +378,10 @@ def upgrade_report(
         for exchange in exchanges
         if exchange.exact is not None and exchange.exact.moved
     )
-    return Document("upgrade", parts)
+    return Document("upgrade", parts, UpgradeResult(source, before, after, rows))
 
 
-def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Part]:
+def _remedies(exchanges: Sequence[ExchangeUpgrade]) -> Iterator[Block]:
     """Yield each effect once, with its exchanges and the remedy for each."""
     together = grouped(
         (finding.message, (exchange.name, finding.fix))

@@ -1,7 +1,4 @@
-"""A result as a value: a document of named parts, from which text, JSON, Markdown and metrics follow.
-
-A part knows its name in JSON, its form for people, or both.
-"""
+"""A result as a value: its fields, which are its JSON, and the parts that people see of it as text, Markdown or HTML; and its metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import Any, TypeAlias
 
-from rabbit_chx.result_fields import Shown, described, document, is_empty, json_row, to_json
+from rabbit_chx.result_fields import columns_of, described, document, heading, is_empty, to_json
 
 # -- Pictures of a table, for a renderer that can draw: a strip, bars, flows, a grid. Each is what the table says, for the eye
 # Names are those of places; an empty name is a place that keeps nothing. Shares are from 0 to 1.
@@ -324,13 +321,6 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """Values that only programs read, by their names in JSON; or what makes them, where that takes time."""
-
-    values: Mapping[str, object] | Callable[[], Mapping[str, object]]
-
-
-@dataclass(frozen=True, slots=True)
 class Line:
     """A sentence or two; a renderer breaks them into lines.
 
@@ -347,15 +337,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines that a renderer never breaks, and may show one by one.
-
-    Attributes:
-        texts: the lines.
-        key: their name in JSON; None: only people read them.
-    """
+    """Lines that a renderer never breaks, and may show one by one."""
 
     texts: Iterable[str]
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,13 +360,11 @@ class Table:
     """A table.
 
     Attributes:
-        columns: headings, left to right; without columns only programs read the table.
+        columns: headings, left to right.
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
         narrow: a narrower form of the table, for where this one does not fit.
         whole: the table with the rows that `rows` leaves out, for a form that folds.
-        key: its name in JSON; None: only people read it.
-        value: makes its value in JSON.
         pictures: makes pictures of it, for a form that can draw.
     """
 
@@ -391,17 +373,15 @@ class Table:
     total: Sequence[object] = ()
     narrow: Table | None = None
     whole: Table | None = None
-    key: str | None = None
-    value: Callable[[], Any] = list
     pictures: Callable[[], Sequence[Picture]] = tuple
 
     @classmethod
     def of(
         cls,
-        columns: Mapping[str, Shown] | type,
+        kind: type,
         rows: Iterable[Any],
         *,
-        key: str | None = None,
+        headings: Mapping[str, str] | None = None,
         most: int | None = None,
         total: bool = False,
         skip: int = 0,
@@ -409,44 +389,38 @@ class Table:
         """Return a table with a row for each result.
 
         Args:
-            columns: the columns by name, or the dataclass of the results.
-            rows: the values of each row, one for each column; or results of the dataclass.
-            key: the name in JSON.
-            most: the number of rows that people see; None for all.
+            kind: the dataclass of the results.
+            rows: the results.
+            headings: the headings of columns that are not those of the dataclass, by the names of the fields.
+            most: the number of rows that are shown; None for all.
             total: whether a last row has the sums.
             skip: the number of columns that are left out at the left.
         """
-        if isinstance(columns, type):
-            named = described(columns)
-            cells = [[getattr(row, name) for name, _ in named] for row in rows]
-        else:
-            named = tuple(columns.items())
-            cells = list(map(list, rows))
+        rows = list(rows)
+        headings = headings or {}
         seen = [
-            at
-            for at, (_, how) in enumerate(named)
-            if how.label is not None and not (how.sparse and all(is_empty(row[at]) for row in cells))
+            column
+            for column in columns_of(kind)
+            if column.how.label is not None
+            and not (column.how.sparse and all(is_empty(column.value_of(row)) for row in rows))
         ][skip:]
         sums: list[object] = ["all"]
-        for at in seen[1:]:
-            figures = [row[at] for row in cells]
-            if not named[at][1].summed:
+        for column in seen[1:]:
+            figures = [column.value_of(row) for row in rows]
+            if not column.how.summed:
                 sums.append("")
             elif None in figures:  # the sum of the others would be too small
                 sums.append("-")
             else:
                 sums.append(sum(figures))
         return cls(
-            [TableColumn(named[at][1].label or "", named[at][1].number) for at in seen],
-            [[named[at][1].form(row[at]) for at in seen] for row in cells[:most]],
+            [
+                TableColumn(headings.get(column.name, column.how.label or ""), column.how.number)
+                for column in seen
+            ],
+            [[column.how.form(column.value_of(row)) for column in seen] for row in rows[:most]],
             sums if total else (),
-            key=key,
-            value=lambda: [json_row(named, row) for row in cells],
         )
-
-    def for_people(self, reason: object) -> Table:
-        """Return the table; without columns, so that only programs read it, if there is no `reason`: it is False, None or empty."""
-        return self if reason else replace(self, columns=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,14 +432,12 @@ class Section:
         parts: the parts below it.
         folded: whether Markdown shows only the heading until the reader unfolds it.
         needs_folding: True if a form that cannot fold leaves it out.
-        key: the name in JSON of an object of the parts; None: they are those of the document itself.
     """
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[Block]
     folded: bool = False
     needs_folding: bool = False
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +449,6 @@ class Verbatim:
 
 #: What people see of a document.
 Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
-Part: TypeAlias = "Block | Data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,30 +474,35 @@ class Document:
 
     Attributes:
         name: the name of its format, which is ``rabbit-chx/NAME`` in JSON; empty: the JSON does not name its format.
-        parts: its parts, in the order of both people and programs.
+        parts: what people see of it, in order.
+        result: what programs read: a dataclass whose fields are those of the JSON; or what makes its fields, where that takes time.
         gauges: its metrics, each name once.
         title: what a page of it is called.
         about: the broker and the time, which a page shows below its title.
         lead: the sentence with which a page begins.
+        change_text: makes each text of the JSON from that of the result; None: it is the same.
     """
 
     name: str
-    parts: Sequence[Part]
+    parts: Sequence[Block]
+    result: object = field(default_factory=dict)
     gauges: Sequence[Gauge] = ()
     title: str = ""
     about: str = ""
     lead: str = ""
+    change_text: Callable[[str], str] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the document for programs, in JSON types."""
-        fields = _fields(self.parts)
-        found: dict[str, Any] = document(self.name, **fields) if self.name else to_json(fields)
-        return found
+        found = to_json(self.result() if callable(self.result) else self.result)
+        if self.change_text is not None:
+            found = _changed_json(found, self.change_text)
+        return {**(heading(self.name) if self.name else {}), **found}
 
     @property
     def is_determined(self) -> bool:
-        """False if a part says that it depends on something which is not known."""
-        return _is_determined(self.parts)
+        """False if the result says that it depends on something which is not known."""
+        return bool(getattr(self.result, "determined", True))
 
     def blocks(self) -> Iterator[Block]:
         """Yield what people see, in order."""
@@ -534,7 +510,13 @@ class Document:
 
     def with_texts(self, change: Callable[[str], str]) -> Document:
         """Return the document with each of its texts as `change` returns it; those of files stay as they are."""
-        return replace(self, parts=[_changed(part, change) for part in self.parts], lead=change(self.lead))
+        before = self.change_text
+        return replace(
+            self,
+            parts=[_changed(part, change) for part in self.parts],
+            lead=change(self.lead),
+            change_text=change if before is None else lambda text: change(before(text)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,64 +525,31 @@ class Batch:
 
     Attributes:
         name: the name of the format of each.
-        table: the results; its value in JSON is a list of their fields.
-        shared: fields that all have, the last in JSON.
+        table: the results for people.
+        results: the results for programs.
     """
 
     name: str
     table: Table
-    shared: Mapping[str, object] = field(default_factory=dict)
+    results: Sequence[object] = ()
 
     def as_json(self) -> Iterator[dict[str, Any]]:
         """Yield the document of each result."""
-        return (document(self.name, **fields, **self.shared) for fields in self.table.value())
+        return (document(self.name, result) for result in self.results)
 
 
-def _fields(parts: Iterable[Part]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for part in parts:
-        if isinstance(part, Data):
-            found |= part.values() if callable(part.values) else part.values
-        elif isinstance(part, Section):
-            inner = _fields(part.parts)
-            found |= inner if part.key is None else {part.key: inner}
-        elif isinstance(part, Table) and part.key is not None:
-            found[part.key] = part.value()
-        elif isinstance(part, Lines) and part.key is not None:
-            found[part.key] = list(part.texts)
-    return found
-
-
-def _is_determined(parts: Iterable[Part]) -> bool:
-    return all(
-        _is_determined(part.parts)
-        if isinstance(part, Section)
-        else not isinstance(part, Data) or callable(part.values) or part.values.get("determined", True)
-        for part in parts
-    )
-
-
-def _changed(part: Part, change: Callable[[str], str]) -> Part:
+def _changed(part: Block, change: Callable[[str], str]) -> Block:
     """Return a part with its texts as `change` returns them."""
-    if isinstance(part, Data):
-        return _changed_data(part, change)
     if isinstance(part, Section):
         return replace(part, parts=[_changed(inner, change) for inner in part.parts])
     if isinstance(part, Table):
         rows = [[change(cell) if isinstance(cell, str) else cell for cell in row] for row in part.rows]
-        return replace(part, rows=rows, value=lambda: _changed_json(to_json(part.value()), change))
+        return replace(part, rows=rows)
     if isinstance(part, Facts):
         return replace(part, pairs=[(name, change(value)) for name, value in part.pairs])
     if isinstance(part, Lines):
         return replace(part, texts=map(change, part.texts))
     return replace(part, text=change(part.text)) if isinstance(part, Line) else part
-
-
-def _changed_data(data: Data, change: Callable[[str], str]) -> Data:
-    make = data.values
-    if callable(make):
-        return Data(lambda: _changed_json(to_json(make()), change))
-    return Data(_changed_json(to_json(make), change))
 
 
 def _changed_json(value: Any, change: Callable[[str], str]) -> Any:
@@ -611,18 +560,16 @@ def _changed_json(value: Any, change: Callable[[str], str]) -> Any:
     return change(value) if isinstance(value, str) else value
 
 
-def _blocks(parts: Iterable[Part]) -> Iterator[Block]:
+def _blocks(parts: Iterable[Block]) -> Iterator[Block]:
     for part in parts:
-        if isinstance(part, Data) or (isinstance(part, Table) and not part.columns):
-            continue
-        if isinstance(part, Section):
-            inner = list(_blocks(part.parts))
-            if part.title:
-                yield replace(part, parts=inner)
-            else:
-                yield from inner
-        else:
+        if not isinstance(part, Section):
             yield part
+            continue
+        inner = list(_blocks(part.parts))
+        if part.title:
+            yield replace(part, parts=inner)
+        else:
+            yield from inner
 
 
 def gauges_of(kind: type, rows: Sequence[tuple[Mapping[str, object], Any]]) -> Iterator[Gauge]:

@@ -24,13 +24,12 @@ from rabbit_chx.rendering.document import (
     MOST_BARS,
     WIDE,
     Batch,
-    Data,
+    Block,
     Document,
     Facts,
     Gauge,
     Line,
     Lines,
-    Part,
     Section,
     Table,
     TableColumn,
@@ -226,7 +225,7 @@ class JsonOutput(Output):
         self._stream.flush()
 
 
-def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+def unfold(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield `blocks`, those of sections one by one, each section with its title before them; what has to be folded is left out."""
     for block in blocks:
         if isinstance(block, Section) and block.needs_folding:
@@ -234,7 +233,7 @@ def unfold(blocks: Iterable[Part]) -> Iterator[Line | Lines | Facts | Table | Ve
         if isinstance(block, Section):
             yield Line(block.title)
             yield from unfold(block.parts)
-        elif not isinstance(block, Data):
+        else:
             yield block
 
 
@@ -310,8 +309,8 @@ class MarkdownOutput(Output):
         self._stream.flush()
 
 
-def _parts(blocks: Iterable[Part], level: int) -> Iterator[str]:
-    previous: Part | None = None
+def _parts(blocks: Iterable[Block], level: int) -> Iterator[str]:
+    previous: Block | None = None
     for block in blocks:
         if isinstance(previous, Facts) and isinstance(block, Facts):
             yield "<!-- -->"  # without text in between, two lists are shown as one
@@ -319,7 +318,7 @@ def _parts(blocks: Iterable[Part], level: int) -> Iterator[str]:
         previous = block
 
 
-def _parts_of(block: Part, level: int) -> Iterator[str]:
+def _parts_of(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Section):
         inner = _parts(block.parts, level + 1)
         if block.folded:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar, get_args
 
 from rabbit_chx.checks import MAX_SHORTSTR, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.lazy_names import shown_by
-from rabbit_chx.result_fields import SPREAD, shown
+from rabbit_chx.result_fields import shown
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_REFUSED
 
@@ -228,16 +228,8 @@ class OrderKnowledge:
         InputError: the origin is not one of these, or a ring whose order is known has a doubt.
     """
 
-    origin: Provenance | None = field(
-        metadata=shown(
-            json=SPREAD,
-            as_json=lambda origin: {"provenance": origin, "condition": condition_of(origin)},
-        )
-    )
-    doubt: str = field(
-        default="",
-        metadata=shown(json=SPREAD, as_json=lambda doubt: {"doubt": doubt} if doubt else {}),
-    )
+    origin: Provenance | None
+    doubt: str = ""
 
     def __post_init__(self) -> None:
         if self.origin is not None and self.origin not in PROVENANCES:
@@ -279,6 +271,20 @@ class OrderKnowledge:
         return f"{words} ({self.doubt})" if self.doubt else words
 
 
+class OriginJson(TypedDict):
+    """How a map is known, in JSON.
+
+    Attributes:
+        provenance: The source of the ring.
+        condition: What must be true for a recorded ring to be that of the broker, and for the shares of a ring whose order is not known; else null.
+        doubt: Why the order is not known.
+    """
+
+    provenance: Provenance | None
+    condition: str | None
+    doubt: NotRequired[str]
+
+
 def condition_of(origin: Provenance | None) -> str | None:
     """Return the condition of an answer from a ring of this origin; None if it has none."""
     return RECORD_CONDITION if origin == "recorded" else None
@@ -291,6 +297,26 @@ AS_LISTED = OrderKnowledge("replayed")
 
 
 # -- The flows of keys between destinations, when one map or one release becomes another. Every share is a sum of them
+
+
+#: How much flows from a destination to another one, or stays.
+FlowCell = TypedDict("FlowCell", {"from": Place, "to": Place, "amount": float})
+
+
+class FlowsJson(TypedDict):
+    """A movement in JSON.
+
+    Attributes:
+        moved: The share of keys, or the number, with another destination afterwards.
+        least: The minimum for this change.
+        cells: A pair without a cell is 0.
+        more_cells: The number of smaller cells that are left out.
+    """
+
+    moved: float
+    least: float
+    cells: list[FlowCell]
+    more_cells: NotRequired[int]
 
 
 class Flows(Mapping[tuple[Place, Place], float]):
@@ -341,11 +367,11 @@ class Flows(Mapping[tuple[Place, Place], float]):
         return sum(max(0, amount - after.get(place, 0)) for place, amount in self.before_totals().items())
 
     @property
-    def cells(self) -> list[dict[str, Any]]:
+    def cells(self) -> list[FlowCell]:
         """The amounts as a list of ``{"from": ..., "to": ..., "amount": ...}``."""
         return [{"from": source, "to": to, "amount": amount} for (source, to), amount in self.items()]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FlowsJson:
         """Return the document of the flows, for `to_json`."""
         return {"moved": self.moved, "least": self.least, "cells": self.cells}
 

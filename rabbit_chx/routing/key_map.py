@@ -24,6 +24,7 @@ from rabbit_chx.routing.bindings import (
     ExchangeRef,
     Flows,
     OrderKnowledge,
+    OriginJson,
     Place,
     Provenance,
     binding_key,
@@ -443,13 +444,16 @@ class KeyMap:
         """Return what a report says about the map: its origin, its rules, its size."""
         return self.order.text, plural(len(self.buckets), self.hashing.part)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """Return the fields of the map in a JSON document, as values; `to_json` returns all of the map."""
         return self.order_fields()
 
-    def order_fields(self) -> dict[str, Any]:
+    def order_fields(self) -> OriginJson:
         """Return the fields of a JSON document that say how the map is known, and on which condition."""
-        return {**json_fields(self.order), "condition": self.condition}
+        fields: OriginJson = {"provenance": self.order.origin, "condition": self.condition}
+        if self.order.doubt:
+            fields["doubt"] = self.order.doubt
+        return fields
 
     def to_json(self) -> str:
         """Return the map as JSON text on one line.

@@ -6,7 +6,7 @@ Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_ty
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,13 @@ from rabbit_chx.checks import MAX_SHORTSTR, short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.hashing import Term
 from rabbit_chx.errors import EmptyRingError, NotDeterminedError
-from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     ORIGINS,
     Binding,
     Destination,
     Flows,
     OrderKnowledge,
+    OriginJson,
     Place,
     Provenance,
     ascending_bindings,
@@ -44,6 +44,22 @@ if TYPE_CHECKING:
 
 #: The range of ``erlang:phash2/1``.
 _HASHES = 1 << 27
+
+
+class ModulusSummary(OriginJson):
+    """What a JSON document says of an ``x-modulus-hash`` exchange."""
+
+    exchange: str
+    release: Release
+    destinations: Sequence[Place]
+
+
+class ModulusFields(OriginJson):
+    """The fields of an ``x-modulus-hash`` exchange in JSON, as `to_json` writes them."""
+
+    name: str
+    release: Release
+    destinations: Sequence[Place] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +195,12 @@ class ModulusHashExchange(KeyMap, HashExchange):
         origin = ORIGINS[self.provenance].removesuffix(" in order")
         return f"{self.kind}, {origin}", f"rules of {self.release}", plural(self.bucket_count, "binding")
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ModulusSummary:
         """Return name, release, provenance and destinations."""
         return {
             "exchange": self.name,
             "release": self.release,
-            **json_fields(self.order),
+            **self.order_fields(),
             "destinations": self.destinations,
         }
 

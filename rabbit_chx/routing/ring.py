@@ -18,10 +18,10 @@ v4.3.6; ``init/0`` and ``recover/0`` (to v4.2.x) or ``recover/2`` (from v4.3.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE
 from rabbit_chx.checks import similar
@@ -36,6 +36,7 @@ from rabbit_chx.routing.bindings import (
     Flows,
     GivenBindings,
     OrderKnowledge,
+    OriginJson,
     Place,
     as_tuple,
     binding_key,
@@ -65,6 +66,31 @@ if TYPE_CHECKING:
 
 
 _SHOWN_RUNS = 8
+
+
+class RingSummary(OriginJson):
+    """What a JSON document says of a ring."""
+
+    release: Release
+    buckets: int | None
+    destinations: Sequence[Place]
+
+
+class RingFields(OriginJson):
+    """The fields of a ring in JSON, as `to_json` writes them."""
+
+    release: Release
+    buckets: Sequence[Place] | None
+    bindings: Sequence[tuple[Place, str]] | None
+    next_bucket: NotRequired[int | None]
+    slots: NotRequired[Mapping[str, Place]]
+
+
+class RingJson(RingFields):
+    """The JSON document of a ring."""
+
+    format: Literal["rabbit-chx/ring"]
+    format_version: Literal[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,11 +433,11 @@ class HashRing(KeyMap):
             size = "no buckets: every message is unroutable"
         return self.order.text, f"rules of {self.release}", size
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> RingSummary:
         """Return release, provenance, doubt, size and destinations; `to_json` returns all of the ring."""
         return {
             "release": self.release,
-            **KeyMap.summary(self),
+            **self.order_fields(),
             "buckets": len(self.buckets) if self.has_bucket_counts else None,
             "destinations": self.destinations if self.is_determined else sorted(self.destinations, key=str),
         }

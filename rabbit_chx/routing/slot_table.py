@@ -18,7 +18,14 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, OrderKnowledge, Place
 from rabbit_chx.routing.key_map import KeyMap, set_fields
 from rabbit_chx.routing.release import Release
-from rabbit_chx.routing.ring import HashRing, JumpHash, check_ring, ring_of_json, ring_of_unknown_order
+from rabbit_chx.routing.ring import (
+    HashRing,
+    JumpHash,
+    RingSummary,
+    check_ring,
+    ring_of_json,
+    ring_of_unknown_order,
+)
 from rabbit_chx.text import command_text, plural
 
 _Slot = TypeVar("_Slot")
@@ -27,6 +34,12 @@ _ASSUMED_OWNERS = (
     "assumed as on a new broker, because the file does not list the slots of each queue "
     f"({command_text('arrange', 'FILE', '--write')} lists those of the broker, and so does arrange(wanted, live) in Python)"
 )
+
+
+class SlotSummary(RingSummary):
+    """What a JSON document says of a ring with slots; `slots` has the queue of each."""
+
+    slots: Mapping[str, Place]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -160,7 +173,7 @@ class SlotTable(KeyMap):
             f"{size}, {plural(len(self.slots), 'slot')}",
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SlotSummary:
         """Return release, provenance, size, destinations, and the queue of each slot."""
         return {
             **self.ring.summary(),

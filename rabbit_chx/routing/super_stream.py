@@ -11,16 +11,16 @@ import codecs
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, cast, get_args
 
 from rabbit_chx.checks import bytes_of, is_whole, short_string
 from rabbit_chx.errors import InputError
-from rabbit_chx.result_fields import json_fields
 from rabbit_chx.routing.bindings import (
     Binding,
     ExchangeRef,
     Flows,
     OrderKnowledge,
+    OriginJson,
     Place,
     Provenance,
     as_tuple,
@@ -41,6 +41,32 @@ StreamRouting: TypeAlias = Literal["hash", "key"]
 _SEED = 104729  # the 10,000th prime
 #: The number of hashes. rstream has 128 bits, of which every share is the ideal share, to all digits of a float.
 _HASHES = {"java": 1 << 32, "rstream": 1 << 128}
+
+
+class SuperStreamSummary(OriginJson):
+    """What a JSON document says of a super stream."""
+
+    exchange: str
+    client: StreamClient
+    routing: StreamRouting | None
+    partitions: Sequence[str]
+
+
+class SuperStreamFields(OriginJson):
+    """The fields of a super stream in JSON, as `to_json` writes them."""
+
+    name: str
+    client: StreamClient
+    routing: NotRequired[StreamRouting]
+    partitions: Sequence[str]
+    binding_keys: Sequence[str]
+
+
+class SuperStreamJson(SuperStreamFields):
+    """The JSON document of a super stream."""
+
+    format: Literal["rabbit-chx/super-stream"]
+    format_version: Literal[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +304,11 @@ class SuperStream(KeyMap):
         way = "routed by binding key" if self.routing == "key" else f"hashed by {client}"
         return self.kind, way, plural(self.bucket_count, "partition")
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SuperStreamSummary:
         """Return name, provenance, client, routing and partitions."""
         return {
             "exchange": self.name,
-            **json_fields(self.order),
+            **self.order_fields(),
             "client": self.client,
             "routing": self.routing,
             "partitions": self.partitions,

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.errors import InputError
@@ -388,6 +388,15 @@ class FieldChange:
         return [_setting_text(values["old"]), _setting_text(values["new"])]
 
 
+class ChangeJson(TypedDict):
+    """One change of a plan, in JSON."""
+
+    action: Action
+    kind: ObjectKind
+    name: str
+    fields: Sequence[FieldChange]
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
     """One change of a plan.
@@ -404,7 +413,7 @@ class PlannedChange:
     wanted: TopologyObject | None
     ring: bool = False
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ChangeJson:
         """Return the change as an entry of the JSON of a plan."""
         return {"action": self.action, "kind": self.kind, "name": self.name, "fields": self.fields}
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from jsonschema import Draft7Validator
+from output_schemas import FORMATS
+
+_ROOT = Path(__file__).parents[2]
 
 
 def check_document(document: dict[str, Any]) -> None:
     """Raise an AssertionError unless the document has exactly the fields and types of its schema."""
     name = document["format"].removeprefix("rabbit-chx/")
     found = [f"{error.json_path}: {error.message:.300}" for error in _validator(name).iter_errors(document)]
-    assert found == [], f"rabbit_chx/cli/schemas/{name}.json; describe the field in tools/output_schemas.py"
+    assert found == [], how_to_repair(name)
+
+
+def how_to_repair(name: str) -> str:
+    """Return which file declares the fields of a format, and how its schema follows from them."""
+    kinds = get_args(FORMATS[name]) or (FORMATS[name],)
+    places = {f"{kind.__name__} in {Path(inspect.getfile(kind)).relative_to(_ROOT)}" for kind in kinds}
+    return f"rabbit_chx/cli/schemas/{name}.json: declare the field in {' or '.join(sorted(places))}, then run `make generated`"
 
 
 @cache

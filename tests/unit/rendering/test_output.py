@@ -11,7 +11,6 @@ from given_report import console_text
 from rabbit_chx.rendering.document import (
     Batch,
     Block,
-    Data,
     Document,
     Facts,
     Line,
@@ -21,7 +20,6 @@ from rabbit_chx.rendering.document import (
     cell_width,
 )
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput
-from rabbit_chx.result_fields import Shown
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
 WIDE = Table([TableColumn("a" * 30), TableColumn("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
@@ -112,10 +110,10 @@ def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
 
 def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> None:
     stream = io.StringIO()
-    columns = {"é": Shown("é"), "to": Shown("to", json=None)}
-    batch = Batch("b", Table.of(columns, [("a\t|", 1000), ("c", None)]))
+    columns = (TableColumn("é", numeric=False), TableColumn("to"))
+    batch = Batch("b", Table(columns, [("a\t|", 1000), ("c", "-")]), [{"é": "a\t|"}, {"é": "c"}])
     head = '{"format": "rabbit-chx/b", "format_version": 1, "é": '
-    JsonOutput(stream).show(Document("a", [Data({"é": 0}), Line("x")]))
+    JsonOutput(stream).show(Document("a", [Line("x")], {"é": 0}))
     JsonOutput(stream).show_each(batch)
     ConsoleOutput(stream).show_each(batch)
     assert stream.getvalue() == (
@@ -123,6 +121,6 @@ def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> Non
         f'{head}"a\\t|"}}\n{head}"c"}}\na\\t|\t1000\nc\t-\n'
     )
     narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
-    JsonOutput(narrow).show_each(Batch("b", Table.of(columns, [("x", 1)])))
+    JsonOutput(narrow).show_each(Batch("b", Table(columns, [("x", 1)]), [{"é": "x"}]))
     narrow.seek(0)
     assert '"\\u00e9": "x"' in narrow.read(), "escaped where the stream lacks characters"

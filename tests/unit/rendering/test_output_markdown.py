@@ -20,7 +20,6 @@ from rabbit_chx.rendering.document import (
     Verbatim,
 )
 from rabbit_chx.rendering.output import MarkdownOutput
-from rabbit_chx.result_fields import Shown
 
 
 def page(*blocks: Block) -> str:
@@ -96,8 +95,8 @@ def test_a_line_stays_one_line_and_nothing_is_written_for_nothing() -> None:
 def test_records_are_one_table_whose_headings_are_the_names_of_the_fields() -> None:
     stream = io.StringIO()
     output = MarkdownOutput(stream)
-    columns = {"key": Shown("key"), "to": Shown("to")}
+    columns = [TableColumn(heading, numeric=False) for heading in ("key", "to")]
     for _ in range(2):
-        output.show_each(Batch("b", Table.of(columns, [("a\t|", "*b*")])))
+        output.show_each(Batch("b", Table(columns, [("a\t|", "*b*")])))
     row = "| a\\\\t\\| | \\*b\\* |"
     assert stream.getvalue().splitlines() == ["| key | to |", "| --- | --- |", row, row]

@@ -57,7 +57,7 @@ def test_each_metric_has_a_sentence() -> None:
     assert [name for name, text in sentences.items() if not re.fullmatch(r"[A-Z0-9].* .* .*\.", text)] == []
 
 
-MEASURED = Document("a", (), [Gauge("a", "a", [({"name": "é"}, 1)])])
+MEASURED = Document("a", (), gauges=[Gauge("a", "a", [({"name": "é"}, 1)])])
 
 
 def test_the_text_is_utf_8_whatever_the_encoding_of_the_stream() -> None:
