@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from rabbit_chx import errors
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.broker.hand_over import (
     HandOver,
@@ -47,17 +48,6 @@ from rabbit_chx.broker.reading import (
     with_totals,
 )
 from rabbit_chx.broker.recording import RingKeeper, locked
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    ApplyError,
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    PlanOutdatedError,
-    PlanRefusedError,
-    RabbitChxError,
-)
 from rabbit_chx.planning.plan import plan as make_plan
 from rabbit_chx.planning.plan_value import DRAIN_S, Plan
 from rabbit_chx.planning.refusals import ALLOW_LOSS, loss_refusal, uncounted_loss_refusal, uncounted_refusal
@@ -142,7 +132,7 @@ class Permission:
     drain_s: float = DRAIN_S
 
 
-class _QueueLeftError(BrokerRefusedError):
+class _QueueLeftError(errors.BrokerRefusedError):
     """A queue that is to be deleted is not empty. It is unbound, and keeps its messages and consumers."""
 
     @classmethod
@@ -188,7 +178,7 @@ def apply_plan(
         InputError: `plan` is neither.
     """
     if not isinstance(plan, Plan | Topology):
-        raise InputError(
+        raise errors.InputError(
             f"a {type(plan).__name__} is not a Plan: pass a Topology, such as Topology.from_file(path), or a plan of it, "
             "rabbit_chx.topology.plan(wanted, broker.topology())"
         )
@@ -208,7 +198,7 @@ def _check_plan(
     live = read_topology(broker)
     current = make_plan(plan if isinstance(plan, Topology) else plan.wanted, live, propose=False)
     if isinstance(plan, Plan) and current.checksum != plan.checksum:
-        raise PlanOutdatedError(
+        raise errors.PlanOutdatedError(
             f"{broker.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {current.checksum:.12} "
             "now): plan again",
         )
@@ -232,7 +222,7 @@ def _check_plan(
         queues = (queue for hand_over in hand_overs for queue in (hand_over.old, hand_over.new))
         refusals += find_order_refusals(queues, broker)
     if refusals:
-        raise PlanRefusedError(
+        raise errors.PlanRefusedError(
             "\n  ".join(["the plan is refused, and nothing was changed:", *map(str, refusals)]),
             refusals,
         )
@@ -263,16 +253,16 @@ def _try_replacements(plan: Plan, broker: LiveBroker) -> None:
         wanted = change.wanted
         if change.action != "replace" or not isinstance(wanted, ExchangeDefinition | QueueDefinition):
             continue
-        with contextlib.suppress(MismatchError):
+        with contextlib.suppress(errors.MismatchError):
             broker.amqp.perform(Operation("declare", wanted))
         tried = replace(wanted, name=TRIAL)
         try:
             # An apply that was killed between the next two operations has left an object that may differ.
             broker.amqp.perform(Operation("delete", tried))
             broker.amqp.perform(Operation("declare", tried))
-        except AccessRefusedError:
+        except errors.AccessRefusedError:
             continue
-        except BrokerRefusedError as error:
+        except errors.BrokerRefusedError as error:
             raise type(error)(
                 f"{change.kind} {change.name} would be deleted and declared again, and the broker does not take it: {error}; nothing was changed",
                 reply_code=error.reply_code,
@@ -291,14 +281,14 @@ def _try_hand_overs(plan: Plan, broker: LiveBroker, level: HandOverLevel) -> Non
         for needed in (part.bind.binding, parked):
             try:
                 broker.amqp.perform(Operation("unbind", replace(needed, arguments={TRIAL: True})))
-            except AccessRefusedError as error:
-                raise AccessRefusedError(
+            except errors.AccessRefusedError as error:
+                raise errors.AccessRefusedError(
                     f"{error}; nothing was changed",
                     exchange=error.exchange,
                     queue=error.queue,
                     reply_code=error.reply_code,
                 ) from error
-            except BrokerRefusedError:
+            except errors.BrokerRefusedError:
                 continue  # for another reason: the hand-over itself tells it
     if hand_overs and level == "in-order":
         _check_markers(broker)
@@ -308,14 +298,14 @@ def _check_markers(broker: LiveBroker) -> None:
     """Try the permissions of a hand-over in order, by a marker to a queue that nobody has."""
     try:
         broker.carrier.send_marker(TRIAL, HandOverMarker("flush", "", "", ""))
-    except AccessRefusedError as error:
-        raise AccessRefusedError(
+    except errors.AccessRefusedError as error:
+        raise errors.AccessRefusedError(
             f"{error}: a hand-over in order needs write on exchange amq.default, and configure, write and read on queues amq.gen*; nothing was "
             "changed",
             exchange="amq.default",
             reply_code=error.reply_code,
         ) from error
-    except BrokerRefusedError:
+    except errors.BrokerRefusedError:
         return  # as the queue does not exist
 
 
@@ -341,7 +331,7 @@ def _find_losses(plan: Plan, live: LiveTopology, broker: LiveBroker) -> tuple[li
             continue
         try:
             counts = broker.amqp.count(subject.name)
-        except NotFoundError:
+        except errors.NotFoundError:
             continue
         counted = live.facts.queues.messages.get(subject.name)
         if subject.type == "quorum" and counted is None and _count_all(subject.name, broker) is None:
@@ -415,7 +405,7 @@ def _count_all(queue: str, broker: LiveBroker) -> QueueCounts | None:
                 counts = broker.amqp.count(queue)
                 return replace(counts, messages=max(counts.messages, unsettled or 0))
             broker.sleep(_POLL_INTERVAL_S)
-    except NotFoundError:
+    except errors.NotFoundError:
         return QueueCounts(0, 0)
     return None if leader_fault(found) else broker.amqp.count(queue)
 
@@ -448,8 +438,8 @@ def _apply_checked(
                 name: replace(ring, order=OrderKnowledge("recorded")) if name in recorded else ring
                 for name, ring in rings.items()
             }
-    except RabbitChxError as error:
-        is_refused = isinstance(error, BrokerRefusedError | PlanRefusedError)
+    except errors.RabbitChxError as error:
+        is_refused = isinstance(error, errors.BrokerRefusedError | errors.PlanRefusedError)
         has_begun = (
             done or tally.begun or tally.moved or (plan.changes[:1] and plan.changes[0].action == "replace")
         )
@@ -459,7 +449,7 @@ def _apply_checked(
         if not has_begun and is_refused and not isinstance(error, _QueueLeftError):
             raise
         applied = _make_result(done, {}, plan, tally, keeper)
-        raise ApplyError(
+        raise errors.ApplyError(
             f"{error}; {_say_done(done, plan, error)}{_say_rest(done, plan, error)}",
             applied,
             exchange=error.exchange,
@@ -475,11 +465,11 @@ def _has_only_declared(done: Sequence[PlannedChange], plan: Plan) -> bool:
     return all(change.action in ("create", "update") for change in begun)
 
 
-def _say_done(done: Sequence[PlannedChange], plan: Plan, error: RabbitChxError) -> str:
+def _say_done(done: Sequence[PlannedChange], plan: Plan, error: errors.RabbitChxError) -> str:
     """Return what was done. After a lost connection it is not known which of the last operations the broker has got."""
     if not _has_only_declared(done, plan):
         return f"{len(done)} of {len(plan.changes)} changes were done"
-    is_exact = isinstance(error, BrokerRefusedError | PlanRefusedError)
+    is_exact = isinstance(error, errors.BrokerRefusedError | errors.PlanRefusedError)
     names = listed([f"{change.kind} {change.name}" for change in done], FEW)
     declared = (
         f"declared {'' if is_exact else 'at least '}{names}" if done else "what was declared is not known"
@@ -487,11 +477,11 @@ def _say_done(done: Sequence[PlannedChange], plan: Plan, error: RabbitChxError) 
     return f"{declared}, and no ring was changed: the same command does the rest"
 
 
-def _say_rest(done: Sequence[PlannedChange], plan: Plan, error: RabbitChxError) -> str:
+def _say_rest(done: Sequence[PlannedChange], plan: Plan, error: errors.RabbitChxError) -> str:
     """Return how the rest is done."""
     if len(done) == len(plan.changes) or _has_only_declared(done, plan):
         return ""
-    if isinstance(error, AccessRefusedError):
+    if isinstance(error, errors.AccessRefusedError):
         return ", and a user with that permission does the rest: plan and apply again"
     return ": plan and apply again, which does the rest"
 
@@ -683,7 +673,7 @@ def _check_deletion(
             if counts is None
             else loss_refusal(queue.name, counts.messages, counts.consumers, is_replaced=is_replaced)
         )
-        raise PlanRefusedError(str(refusal), [refusal])
+        raise errors.PlanRefusedError(str(refusal), [refusal])
     return operations
 
 
@@ -710,7 +700,7 @@ def verify_rings(plan: Plan, broker: LiveBroker) -> Mapping[str, HashRing]:
     for name, ring in planned.items():
         live_ring = rings.get(name)
         if ring.buckets != (live_ring.buckets if live_ring is not None else ()):
-            raise BrokerRefusedError(
+            raise errors.BrokerRefusedError(
                 f"the ring of {name} is {live_ring!r} after all changes, and not {ring!r}: someone else binds too, or the "
                 "broker did not do what it answered; check the ring",
                 exchange=name,
@@ -726,12 +716,12 @@ def _verify_bindings(planned: Mapping[str, HashRing], broker: LiveBroker) -> Map
         wanted = Counter(ring.bindings or ())
         if wanted < there:
             foreign = ", ".join(f"{place!s} (key {key})" for place, key in there - wanted)
-            raise BrokerRefusedError(
+            raise errors.BrokerRefusedError(
                 f"someone else binds too: {foreign} is bound to {name} and not in the plan; unbind it, and apply again",
                 exchange=name,
             )
         if there != wanted:
-            raise BrokerRefusedError(
+            raise errors.BrokerRefusedError(
                 f"the bindings of {name} are not those of {ring!r} after all changes: someone else binds too, or the broker did not do "
                 "what it answered; compare its bindings",
                 exchange=name,
@@ -751,7 +741,7 @@ def remove_binding(binding: BindingDefinition, broker: LiveBroker) -> None:
     if not binding.arguments or not broker.has_management or {binding.source, end[1]} & _UNSAFE_SEGMENTS:
         return
     path = ("bindings", broker.vhost, "e", binding.source, *end)
-    with contextlib.suppress(NotFoundError):  # it was deleted meanwhile, or with one of its ends
+    with contextlib.suppress(errors.NotFoundError):  # it was deleted meanwhile, or with one of its ends
         for entry in broker.api.get_list(*path, fields=_BOUND):
             if (
                 entry["routing_key"] == binding.routing_key

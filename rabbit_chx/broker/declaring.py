@@ -12,18 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rabbit_chx import errors
 from rabbit_chx.broker.applying import Applied, Permission, apply_changes, apply_plan, verify_rings
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LiveBroker, Operation, check_declared_name
 from rabbit_chx.broker.reading import read_ring, read_topology
 from rabbit_chx.broker.recording import delete_record, forget_records, locked, wait_for_others
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    ApplyError,
-    InputError,
-    MismatchError,
-    PlanOutdatedError,
-    RabbitChxError,
-)
 from rabbit_chx.planning.plan import declared, plan
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.records.live_rings import evidence_of, make_members
@@ -89,7 +82,7 @@ def declare_exchange(
         )
         # The broker accepts a limit by which the queue would lose messages.
         for found in limit_faults(queue, release):
-            raise InputError(f"queue {destination!r}: {found.message}: {found.fix}", queue=destination)
+            raise errors.InputError(f"queue {destination!r}: {found.message}: {found.fix}", queue=destination)
         queues.append(queue)
     exchange = replace(exchange, ring=tuple(RingMember(*binding) for binding in wanted.bindings or ()))
 
@@ -97,12 +90,12 @@ def declare_exchange(
         with contextlib.ExitStack() as held:
             if not broker.has_management:
                 # A user without it is not kept from declaring, and is shown the name of the cluster only.
-                with contextlib.suppress(AccessRefusedError):
+                with contextlib.suppress(errors.AccessRefusedError):
                     held.enter_context(locked(broker))
             return _declare(exchange, queues, wanted, broker, allow_existing=allow_existing, records=records)
 
     # What another program leaves that declares or applies is compared again.
-    return wait_for_others(compare_and_declare, broker, repeated_after=PlanOutdatedError)
+    return wait_for_others(compare_and_declare, broker, repeated_after=errors.PlanOutdatedError)
 
 
 def _declare(
@@ -153,7 +146,7 @@ def _declare(
         with locked(broker):
             forget_records(exchange.name, broker)
             apply_changes(made.changes, broker)
-    except AccessRefusedError as error:
+    except errors.AccessRefusedError as error:
         if error.queue != APPLY_LOCK or exchange.name in evidence_of(live).records:
             raise
         unrecorded = f"the user may not declare queue {APPLY_LOCK} and exchanges rabbit-chx.*"
@@ -189,8 +182,8 @@ def _ring_after(made: Plan, exchange: str, *, is_known: bool) -> HashRing:
 def _apply(made: Plan, broker: LiveBroker, *, records: bool) -> Applied:
     try:
         return apply_plan(made, broker, Permission(moved=1.0, records=records), lambda *_: None)
-    except ApplyError as error:
-        if isinstance(error.__cause__, RabbitChxError):
+    except errors.ApplyError as error:
+        if isinstance(error.__cause__, errors.RabbitChxError):
             raise error.__cause__ from None
         raise
 
@@ -206,7 +199,7 @@ def _refuse_other_changes(made: Plan, exchange: str) -> None:
         if change.action == "replace" and change.fields:
             (message, *_) = [each.message for each in made.refusals if each.kind == "replacement"]
             ends = {change.kind: change.name}
-            raise MismatchError(
+            raise errors.MismatchError(
                 f"{message}: nothing was changed; declare what is there",
                 exchange=ends.get("exchange"),
                 queue=ends.get("queue"),
@@ -217,7 +210,7 @@ def _refuse_other_changes(made: Plan, exchange: str) -> None:
         # Whether a binding must move depends on the order. That one is not wanted is true in each order.
         unwanted = [change for change in others if change.subject not in bound_again]
         named = (unwanted or others)[0]
-        raise MismatchError(
+        raise errors.MismatchError(
             f"exchange {exchange!r} has the ring {ring.before!r}, and {ring.after!r} takes another change than new bindings ({named}): "
             f"{_REMEDY}",
             exchange=exchange,
@@ -233,7 +226,7 @@ def _assume_beginning(exchange: ExchangeDefinition, wanted: HashRing, live: Live
     found = live.exchange(exchange.name)
     ring = live.rings.get(exchange.name)
     if found is not None and found.type == exchange.type and ring is None:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"exchange {exchange.name!r} has a binding that no client can make: delete it, and bind again what is wanted",
             exchange=exchange.name,
         )
@@ -266,7 +259,7 @@ def _look_around(
     if is_new:
         return LiveTopology(queues=there, release=release)
     if not broker.has_source and not allow_existing:
-        raise InputError(
+        raise errors.InputError(
             f"exchange {exchange.name!r} exists, and AMQP does not list its bindings: pass Broker a ring_source or a "
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=exchange.name,
@@ -298,7 +291,7 @@ def _is_missing(definition: ExchangeDefinition | QueueDefinition, broker: LiveBr
             broker.amqp.check_exchange(definition.name)
         else:
             broker.amqp.count(definition.name)
-    except RabbitChxError as error:
+    except errors.RabbitChxError as error:
         if error.reply_code != _NOT_FOUND:
             raise
         return True
@@ -316,7 +309,7 @@ def make_wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
     keys: dict[Destination, str] = {}
     for destination, key in ring.bindings or ():
         if keys.setdefault(destination, key) != key:
-            raise InputError(
+            raise errors.InputError(
                 f"{destination!r} is bound twice, with the weights {keys[destination]} and {key}: the broker would "
                 "ignore or add the second, by release; pass it once"
             )

@@ -14,20 +14,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.fields import properties_in
 from rabbit_chx.broker.live_broker import Shape
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.reading import WITHOUT_STATISTICS, read_exchange, read_nodes
 from rabbit_chx.broker.recording import name_writer
 from rabbit_chx.broker.scratch import unwound_by_signals
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    InputError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.retry import Retry
 from rabbit_chx.topology.objects import TRACE
 
@@ -91,7 +84,7 @@ def left_trace(api: Management, vhost: str) -> str | None:
         if api.get("vhosts", vhost, fields=_VHOST)["tracing"]:
             return sign.writer
         api.delete("exchanges", vhost, TRACE)
-    except (AccessRefusedError, NotFoundError):
+    except (errors.AccessRefusedError, errors.NotFoundError):
         pass  # the tag administrator is missing, or another command was faster
     return None
 
@@ -117,15 +110,19 @@ def end_trace(api: Management, vhost: str) -> None:
 
     def switch_off() -> None:
         _switch(api, vhost, is_on=False)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             api.delete("exchanges", vhost, TRACE)
 
     try:
         Retry.within(_OFF_TIMEOUT_S, _OFF_PAUSE_S).call(
-            switch_off, lambda error: not isinstance(error, AccessRefusedError)
+            switch_off, lambda error: not isinstance(error, errors.AccessRefusedError)
         )
-    except RabbitChxError as error:
-        kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
+    except errors.RabbitChxError as error:
+        kind = (
+            errors.UnreachableError
+            if isinstance(error, errors.UnreachableError)
+            else errors.BrokerRefusedError
+        )
         raise kind(
             f"tracing of vhost {vhost!r} could not be switched off, and may be on, so that each message costs a copy: {error}"
         ) from None
@@ -142,7 +139,7 @@ def trace(
         ConnectionLostError: the connection was lost.
     """
     if len(_KEY + exchange) > _LONGEST_KEY:
-        raise InputError(
+        raise errors.InputError(
             f"the name of exchange {exchange:.40}... is too long to be traced: it has more than {_LONGEST_KEY - len(_KEY)} bytes"
         )
     found: list[TracedMessage] = []
@@ -174,10 +171,10 @@ def trace(
 def _own_words(settings: ConnectionSettings) -> Iterator[None]:
     try:
         yield
-    except BrokerRefusedError as error:
+    except errors.BrokerRefusedError as error:
         if error.reply_code != _LOCKED:
             raise
-        raise BrokerRefusedError(
+        raise errors.BrokerRefusedError(
             f"{settings.masked_url}: another process traces the vhost, and holds the exclusive queue {TRACE}: wait until it is done",
             queue=TRACE,
             reply_code=_LOCKED,
@@ -198,7 +195,7 @@ def _switched_on(api: Management, vhost: str) -> Iterator[None]:
         sign = {"type": "fanout", "durable": True, "internal": True, "arguments": arguments}
         api.put("exchanges", vhost, TRACE, body=sign)
     elif found.node != node:
-        raise BrokerRefusedError(
+        raise errors.BrokerRefusedError(
             f"{found.writer} switched tracing on at node {found.node} and ended without switching it off: pass the management URL of "
             "that node"
         )
@@ -229,7 +226,7 @@ class _Sign(NamedTuple):
 def _sign(api: Management, vhost: str) -> _Sign | None:
     try:
         arguments = read_exchange(api, vhost, TRACE).get("arguments") or {}
-    except NotFoundError:
+    except errors.NotFoundError:
         return None
     return _Sign(str(arguments.get(_SIGNED_BY, "somebody")), str(arguments.get(_NODE)))
 

@@ -14,19 +14,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.frames import IF_RIGHT
 from rabbit_chx.amqp.settings import ManagementUrl, Secret
 from rabbit_chx.broker.live_broker import PLUGIN_FAILED, Shape, shape_fault
 from rabbit_chx.connection.failures import WITHOUT_TLS, certificate_error
 from rabbit_chx.connection.tokens import log_in_to_api, server_name, tls_context
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    InputError,
-    NotFoundError,
-    UnreachableError,
-)
 from rabbit_chx.text import error_text, outline
 
 if TYPE_CHECKING:
@@ -40,20 +33,23 @@ _NOT_ALLOWED = (
 #: The API's reason if another tag is required, and that tag.
 _TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
 _NOT_FOUND = 404
-_REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
-    400: (BrokerRefusedError, "correct what it names"),
-    401: (AccessRefusedError, _NOT_ALLOWED),
-    403: (AccessRefusedError, "check the user's permissions"),
+_REFUSALS: dict[int, tuple[type[errors.BrokerRefusedError], str]] = {
+    400: (errors.BrokerRefusedError, "correct what it names"),
+    401: (errors.AccessRefusedError, _NOT_ALLOWED),
+    403: (errors.AccessRefusedError, "check the user's permissions"),
     _NOT_FOUND: (
-        NotFoundError,
+        errors.NotFoundError,
         "check the name and the vhost, and that the user has permissions on the vhost",
     ),
-    429: (BrokerRefusedError, "too many requests: try again later"),
-    PLUGIN_FAILED: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
-    503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
+    429: (errors.BrokerRefusedError, "too many requests: try again later"),
+    PLUGIN_FAILED: (errors.BrokerRefusedError, "the management plugin failed: look at the broker's log"),
+    503: (errors.BrokerRefusedError, "the management plugin is not ready: try again later"),
     **dict.fromkeys(
         (301, 302, 303, 307, 308),
-        (BrokerRefusedError, "this is a redirection, which is not followed: pass the URL that it leads to"),
+        (
+            errors.BrokerRefusedError,
+            "this is a redirection, which is not followed: pass the URL that it leads to",
+        ),
     ),
 }
 #: The errors of http.client whose text is what was answered.
@@ -108,7 +104,7 @@ class Management:
             UnreachableError: the address does not answer.
         """
         if unsafe := {".", ".."}.intersection(path):
-            raise InputError(
+            raise errors.InputError(
                 f"the management API cannot be asked about {min(unsafe)!r}, which is no name in the path of a URL: declare it under another name; "
                 "rabbitmqctl can delete it"
             )
@@ -122,12 +118,12 @@ class Management:
                 return None
             return _parse(content)
         except _TooLargeError:
-            raise BrokerRefusedError(
+            raise errors.BrokerRefusedError(
                 f"{self.masked_url}: the answer to {request_line} has {len(content):,} bytes, and its objects need more than "
                 f"{_MOST_MEMORY // 1_000_000:,} MB of memory: {_ASK_FOR_LESS}"
             ) from None
         except (ValueError, RecursionError):
-            raise BrokerRefusedError(
+            raise errors.BrokerRefusedError(
                 f"{self.masked_url}: the answer to {request_line} is not JSON, but "
                 f"{outline(content.decode(errors='replace'))}: {_CHECK_URL}"
             ) from None
@@ -148,7 +144,7 @@ class Management:
 
         try:
             return send()
-        except BrokerRefusedError as refusal:
+        except errors.BrokerRefusedError as refusal:
             if method != "GET" or refusal.reply_code != PLUGIN_FAILED:
                 raise
         return send()
@@ -162,7 +158,7 @@ class Management:
                 status = answer.status
                 content = self._read(answer, request_line)
         except _OutOfTimeError:
-            raise BrokerTimeoutError(
+            raise errors.BrokerTimeoutError(
                 f"{self.masked_url}: the answer to {request_line} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
                 "look at the load of the broker"
             ) from None
@@ -178,7 +174,7 @@ class Management:
                 why = "it does not begin as HTTP does"
             if getattr(cause, "reason", None) in WITHOUT_TLS:
                 remedy = "this port answers without TLS: write http:// in place of https://"
-            kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
+            kind = errors.BrokerTimeoutError if isinstance(cause, TimeoutError) else errors.UnreachableError
             raise kind(
                 f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): {remedy}"
             ) from None
@@ -188,9 +184,11 @@ class Management:
             raise self._refusal(status, content, request_line, login)
         return content
 
-    def _refusal(self, status: int, content: bytes, request_line: str, login: Secret) -> BrokerRefusedError:
+    def _refusal(
+        self, status: int, content: bytes, request_line: str, login: Secret
+    ) -> errors.BrokerRefusedError:
         """Return the error of an answer."""
-        refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
+        refusal, remedy = _REFUSALS.get(status, (errors.BrokerRefusedError, "look at the broker's log"))
         reason = _reason_in(content, login, self._url.password)
         for words, tag in _TAGS.items():
             if words in reason:
@@ -205,11 +203,11 @@ class Management:
         if status == _NOT_FOUND and b'"reason"' not in content:
             # A release without this path answers without content. Another server answers with a page or an object of its own.
             if content:
-                refusal = BrokerRefusedError
+                refusal = errors.BrokerRefusedError
                 remedy = f"the management API does not answer so: {_CHECK_URL}"
             else:
                 remedy = f"check the path of the URL, or {remedy.removeprefix('check ')}"
-        if refusal is NotFoundError and request_line.endswith("/api/overview"):
+        if refusal is errors.NotFoundError and request_line.endswith("/api/overview"):
             # Each management API has it, for each user. 4.3 answers below another path as if a name were missing.
             remedy = f"{_CHECK_URL}; with its path prefix, if it has one (management.path_prefix)"
         return refusal(
@@ -258,7 +256,7 @@ class Management:
         needed = [name for name in fields if not name.endswith("?")] if isinstance(fields, Mapping) else []
         wanted = "a list of objects" if isinstance(shape, list) else "an object"
         wanted += f" with {', '.join(needed)}" if needed else ""
-        raise BrokerRefusedError(
+        raise errors.BrokerRefusedError(
             f"{self.masked_url}: the answer to GET {'/'.join(path)} is not {wanted}: {place.lstrip('.') or 'it'} is {found}, not {kind}: "
             f"{_CHECK_URL}"
         )
@@ -297,7 +295,7 @@ class Management:
         while piece := answer.read1(_PIECE):
             content += piece
             if len(content) > _LARGEST:
-                raise BrokerRefusedError(
+                raise errors.BrokerRefusedError(
                     f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: {_CHECK_URL}; or {_ASK_FOR_LESS}"
                 )
         if answer.length:  # read1 does not notice that the answer is cut off

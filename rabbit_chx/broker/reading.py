@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx import errors
 from rabbit_chx.broker.live_broker import (
     APPLY_LOCK,
     PLUGIN_FAILED,
@@ -22,16 +23,6 @@ from rabbit_chx.broker.live_broker import (
 from rabbit_chx.broker.live_routing import ring_of, why_unrouted
 from rabbit_chx.broker.usage import read_usage
 from rabbit_chx.checks import is_whole
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    NotDeterminedError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.planning.refusals import DEPRECATED_FEATURES
 from rabbit_chx.planning.slot_layout import queues_behind_slots
 from rabbit_chx.records.live_rings import Evidence, evidence_of, read_pending, read_without_record
@@ -239,8 +230,8 @@ def find_exchange(broker: LiveBroker, name: str) -> dict[str, Any]:
     api = broker.api
     try:
         return read_exchange(api, broker.vhost, name)
-    except NotFoundError:
-        raise NotFoundError(
+    except errors.NotFoundError:
+        raise errors.NotFoundError(
             f"there is no exchange {name!r} in vhost {broker.vhost!r}: check its name and the vhost of the URL",
             exchange=name,
             reply_code=404,
@@ -256,7 +247,7 @@ def read_bindings_of(broker: LiveBroker, exchange: str) -> list[BindingDefinitio
     objects = LiveObjects()
     found = read_bindings(broker.api, broker.vhost, objects, source=exchange)
     if objects.odd:
-        raise NotDeterminedError(
+        raise errors.NotDeterminedError(
             f"exchange {exchange!r} has bindings that no client can name: delete {listed(objects.odd)}",
             exchange=exchange,
         )
@@ -281,7 +272,7 @@ def read_ring(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
 def _read_ring_by_source(broker: LiveBroker, exchange: str, release: Release) -> HashRing:
     ring = broker.read_rings((exchange,), release).get(exchange)
     if ring is None:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"exchange {exchange!r} in vhost {broker.vhost!r} is not of type {HASH_EXCHANGE}, or the ring source asks another broker: "
             "check the exchange and the ring source",
             exchange=exchange,
@@ -409,7 +400,7 @@ def read_exchange(api: ManagementApi, vhost: str, name: str) -> dict[str, Any]:
     """
     try:
         entry: dict[str, Any] = api.get("exchanges", vhost, name, fields=_EXCHANGE)
-    except BrokerRefusedError as error:
+    except errors.BrokerRefusedError as error:
         if error.reply_code != PLUGIN_FAILED:
             raise
         listed_entry = next((each for each in list_exchanges(api, vhost) if each["name"] == name), None)
@@ -650,7 +641,7 @@ def read_mark(broker: LiveBroker, cluster: str | None, *, is_down: bool = False)
     fields = {"messages_persistent?": int, **_QUEUE}
     try:
         entry = broker.api.get("queues", vhost, MARK, fields=fields)
-    except NotFoundError:
+    except errors.NotFoundError:
         return RestartMark(RecordedStart(cluster, vhost))
     node = entry.get("node")
     recorded_start = stamp_in(
@@ -659,10 +650,12 @@ def read_mark(broker: LiveBroker, cluster: str | None, *, is_down: bool = False)
     mark = RestartMark(recorded_start, nodes=_nodes_of([entry]), persistent=entry.get("messages_persistent"))
     if is_down:
         # From 4.0 on a broker does not answer for a minute who counts a queue whose node is down.
-        return replace(mark, fault=UnreachableError("it is down: wait until its node runs", queue=MARK))
+        return replace(
+            mark, fault=errors.UnreachableError("it is down: wait until its node runs", queue=MARK)
+        )
     try:
         return replace(mark, messages=broker.amqp.count(MARK).messages)
-    except RabbitChxError as error:
+    except errors.RabbitChxError as error:
         return replace(mark, fault=error)
 
 
@@ -699,7 +692,7 @@ def read_nodes(api: ManagementApi, queues: Iterable[Mapping[str, Any]] = ()) -> 
     """
     try:
         nodes = api.get_list("nodes", query={"columns": "name,running,uptime"}, fields=_NODE)
-    except AccessRefusedError:
+    except errors.AccessRefusedError:
         return {node: None for of_queue in _nodes_of(queues).values() for node in of_queue}
     now = time.time()
     # A node without these columns has just started.
@@ -773,7 +766,7 @@ class LiveObjects:
             if all(SCHEMA[model.kind].json[field] is FLAG for field in faults):
                 try:
                     objects.append(make_object(model, entry))
-                except InputError as error:
+                except errors.InputError as error:
                     faults["arguments"] = str(error)
             if not faults:
                 continue
@@ -797,7 +790,7 @@ def read_vhost(api: ManagementApi, vhost: str) -> dict[str, Any]:
     """Read the vhost itself; empty if the user lacks the tag administrator."""
     try:
         found: dict[str, Any] = api.get("vhosts", vhost, fields={"default_queue_type?": str})
-    except (AccessRefusedError, NotFoundError):
+    except (errors.AccessRefusedError, errors.NotFoundError):
         return {}
     return found
 
@@ -806,7 +799,7 @@ def _read_queues_left(api: ManagementApi, vhost: str, used: int) -> int | None:
     """Read how many queues the limit of a vhost leaves beside those `used`; None without a limit, or if the user may not read it."""
     try:
         listed = api.get_list("vhost-limits", vhost, fields={"value": {"max-queues?": float}})
-    except (AccessRefusedError, NotFoundError):
+    except (errors.AccessRefusedError, errors.NotFoundError):
         return None
     most = next((entry["value"].get("max-queues") for entry in listed), None)
     return None if most is None or most < 0 else int(most) - used
@@ -895,9 +888,9 @@ def _read_denied_features(api: ManagementApi, flags: Mapping[str, str]) -> dict[
     """
     try:
         listed = api.get_list("deprecated-features", fields=_FEATURE)
-    except NotFoundError:
+    except errors.NotFoundError:
         listed = []
-    except AccessRefusedError:
+    except errors.AccessRefusedError:
         listed = [{"name": name, "state": _UNCLEAR} for name in DEPRECATED_FEATURES]
     states = {feature["name"]: feature.get("state") or feature["deprecation_phase"] for feature in listed}
     allowed = ("permitted", "permitted_by_default")
@@ -919,7 +912,7 @@ def _read_flags(api: ManagementApi) -> dict[str, str]:
     """Read the state of each feature flag; empty if the user may not read them."""
     try:
         listed = api.get_list("feature-flags", fields={"name": str, "state": str})
-    except AccessRefusedError:
+    except errors.AccessRefusedError:
         return {}
     return {flag["name"]: flag["state"] for flag in listed}
 
@@ -933,7 +926,7 @@ def _release_by(version: str, flags: Mapping[str, str]) -> Release:
 def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> Release:
     try:
         return Release(version, store)
-    except InputError:
-        raise BrokerRefusedError(
+    except errors.InputError:
+        raise errors.BrokerRefusedError(
             f"the management API names no version of a broker that is known here, but {outline(version)}: check that its URL is that of the broker"
         ) from None

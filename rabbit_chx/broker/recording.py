@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID, LiveBroker, LockedError, Operation
 from rabbit_chx.broker.reading import (
     KEEPS_ABSENT_SINCE,
@@ -27,15 +28,6 @@ from rabbit_chx.broker.reading import (
     with_queues,
 )
 from rabbit_chx.checks import time_text
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    PlanOutdatedError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.planning.plan_value import Plan
 from rabbit_chx.planning.ring_plan import digest_of
 from rabbit_chx.records.live_rings import (
@@ -58,24 +50,16 @@ from rabbit_chx.records.ring_records import (
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.text import listed
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.model import LiveTopology
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    MARK,
-    PENDING_APPLY,
-    ExchangeDefinition,
-    ObjectSet,
-    QueueDefinition,
-    RingMember,
-)
 from rabbit_chx.topology.schema import PlannedChange
 from rabbit_chx.version import __version__
 
-_LOCK = QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
+_LOCK = objects.QueueDefinition(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
 _LOCKED = 405
 _NOT_FOUND = 404
 #: Errors of a broker that does not take a record or the mark.
-_NOT_STORED = (AccessRefusedError, MismatchError)
+_NOT_STORED = (errors.AccessRefusedError, errors.MismatchError)
 _NEEDED = "configure on rabbit-chx.*, and write on amq.default"
 #: How long another connection that changes the topology is awaited, as of services that declare one exchange when they start.
 WAIT_S = 30.0
@@ -96,13 +80,13 @@ def locked(broker: LiveBroker) -> Iterator[None]:
     lock_id = secrets.token_hex(8)
     try:
         broker.amqp.perform(Operation("declare", replace(_LOCK, arguments={LOCK_ID: lock_id})))
-    except AccessRefusedError as error:
-        raise AccessRefusedError(
+    except errors.AccessRefusedError as error:
+        raise errors.AccessRefusedError(
             f"{error}: it is an exclusive queue that keeps a second application out; nothing was changed",
             queue=APPLY_LOCK,
             reply_code=error.reply_code,
         ) from None
-    except BrokerRefusedError as error:
+    except errors.BrokerRefusedError as error:
         if error.reply_code != _LOCKED:
             raise
         raise LockedError(broker.where) from None
@@ -120,7 +104,7 @@ def wait_for_others(
     do: Callable[[], _Result],
     broker: LiveBroker,
     *,
-    repeated_after: type[PlanOutdatedError] = LockedError,
+    repeated_after: type[errors.PlanOutdatedError] = LockedError,
 ) -> _Result:
     """Return what `do` returns; after an error of the type `repeated_after`, which another connection causes, do it again.
 
@@ -133,7 +117,7 @@ def wait_for_others(
             return do()
         except repeated_after as error:
             if time.monotonic() >= end:
-                raise PlanOutdatedError(f"{error}; given up after {WAIT_S:g} s") from None
+                raise errors.PlanOutdatedError(f"{error}; given up after {WAIT_S:g} s") from None
         broker.sleep(_PAUSE_S)
 
 
@@ -194,27 +178,31 @@ class _Store:
             return
         fault = self.mark.fault
         release = self._live.release
-        is_down = isinstance(fault, UnreachableError) and fault.reply_code is None
+        is_down = isinstance(fault, errors.UnreachableError) and fault.reply_code is None
         is_replaceable = is_down and release is not None and release.numbers >= KEEPS_ABSENT_SINCE
         if fault is not None and not is_replaceable:
-            raise MismatchError(f"the messages of the queue {MARK} cannot be counted: {fault}", queue=MARK)
+            raise errors.MismatchError(
+                f"the messages of the queue {objects.MARK} cannot be counted: {fault}", queue=objects.MARK
+            )
         broker = self._broker
         policies = self.mark.policies
-        broker.amqp.renew_mark(QueueDefinition(MARK, arguments=mark_arguments(self.mark.renewed())))
+        broker.amqp.renew_mark(
+            objects.QueueDefinition(objects.MARK, arguments=mark_arguments(self.mark.renewed()))
+        )
         made = read_mark(broker, self.mark.recorded_start.cluster)
         nodes = {**self.mark.nodes, **made.nodes}
         cluster = self.mark.cluster
         self.mark = replace(made, nodes=nodes, cluster=cluster, policies=policies, persistent=None)
         if not self.mark.holds:
             because = f", because of {policies}" if policies else ""
-            raise MismatchError(
-                f"the queue {MARK}, which proves records, keeps {self.mark.messages} of its {BOTH_MESSAGES} messages{because}",
-                queue=MARK,
+            raise errors.MismatchError(
+                f"the queue {objects.MARK}, which proves records, keeps {self.mark.messages} of its {BOTH_MESSAGES} messages{because}",
+                queue=objects.MARK,
             )
 
 
-def _exchange(name: str, arguments: Mapping[str, object] | None = None) -> ExchangeDefinition:
-    return ExchangeDefinition(name, "fanout", internal=True, arguments=arguments or {})
+def _exchange(name: str, arguments: Mapping[str, object] | None = None) -> objects.ExchangeDefinition:
+    return objects.ExchangeDefinition(name, "fanout", internal=True, arguments=arguments or {})
 
 
 def record_of(live: LiveTopology, name: str) -> RingRecord:
@@ -288,11 +276,11 @@ class RingKeeper:
                         self._keep_plan(note)
             except _NOT_STORED as error:
                 fault = self._store.mark.fault
-                if has_records and (fault is not None or isinstance(error, AccessRefusedError)):
+                if has_records and (fault is not None or isinstance(error, errors.AccessRefusedError)):
                     unchanged = f"{error}; the records of {listed(changing)} cannot be updated, so nothing was changed"
-                    if isinstance(fault, UnreachableError):
-                        raise UnreachableError(unchanged, queue=MARK) from None
-                    raise AccessRefusedError(
+                    if isinstance(fault, errors.UnreachableError):
+                        raise errors.UnreachableError(unchanged, queue=objects.MARK) from None
+                    raise errors.AccessRefusedError(
                         f"{unchanged}: let a user apply the plan who has {_NEEDED}",
                         exchange=error.exchange,
                         reply_code=error.reply_code,
@@ -304,14 +292,18 @@ class RingKeeper:
         """Try the permission on the name of each record."""
         for name in map(record_name, changing):
             self._broker.amqp.perform(
-                Operation("delete", QueueDefinition(name), if_unused=True, if_empty=True)
+                Operation("delete", objects.QueueDefinition(name), if_unused=True, if_empty=True)
             )
 
-    def _note_denied(self, error: RabbitChxError) -> None:
+    def _note_denied(self, error: errors.RabbitChxError) -> None:
         self._records = False
         self.notes.append(
             "the order of the rings is not recorded on the broker, so that only rabbitmqctl can read it later: "
-            + (f"the user needs {_NEEDED} ({error})" if isinstance(error, AccessRefusedError) else str(error))
+            + (
+                f"the user needs {_NEEDED} ({error})"
+                if isinstance(error, errors.AccessRefusedError)
+                else str(error)
+            )
         )
 
     def _keep_plan(self, note: Callable[[str], None]) -> None:
@@ -322,14 +314,14 @@ class RingKeeper:
             note(_why_not_kept(self._plan, self._live))
             return
         try:
-            self._broker.amqp.perform(Operation("declare", _exchange(PENDING_APPLY, arguments)))
-        except AccessRefusedError:
+            self._broker.amqp.perform(Operation("declare", _exchange(objects.PENDING_APPLY, arguments)))
+        except errors.AccessRefusedError:
             raise
-        except BrokerRefusedError as refusal:  # such as a limit of exchanges
+        except errors.BrokerRefusedError as refusal:  # such as a limit of exchanges
             note(f"{refusal}: {_NOT_REPEATED}")
 
     def _drop_plan(self) -> None:
-        self._broker.amqp.perform(Operation("delete", _exchange(PENDING_APPLY)))
+        self._broker.amqp.perform(Operation("delete", _exchange(objects.PENDING_APPLY)))
 
     # -- after the last change
 
@@ -390,7 +382,7 @@ class RingKeeper:
 
         `is_unchanged`: nothing at all was changed, so that nothing has to be repeated.
         """
-        with contextlib.suppress(RabbitChxError):
+        with contextlib.suppress(errors.RabbitChxError):
             self._store.locate_queues()
             for name, planned in () if self._pending is None else self._pending.rings.items():
                 done, steps = (
@@ -485,16 +477,18 @@ def _record_after(
         known += wanted.ring
     members = {member.binding: member for member in known}
     bindings = change.ring_after.bindings or ()
-    made = [members.get(binding, RingMember(*binding)) for binding in bindings]
+    made = [members.get(binding, objects.RingMember(*binding)) for binding in bindings]
     return replace(make_record(name, change.ring_after, made), origin=origin.before.provenance or "replayed")
 
 
-def why_unrecordable(exchange: str, members: Iterable[RingMember], *topologies: ObjectSet) -> str:
+def why_unrecordable(
+    exchange: str, members: Iterable[objects.RingMember], *topologies: objects.ObjectSet
+) -> str:
     """Return why no record of a ring can last: what the broker deletes by itself comes back at another place; empty if one can.
 
     `topologies` have the exchange and its members, the first of them as they are to be.
     """
-    named_by: dict[object, ExchangeDefinition | QueueDefinition] = {}
+    named_by: dict[object, objects.ExchangeDefinition | objects.QueueDefinition] = {}
     for side in reversed(topologies):
         named_by |= {one.ref: one for one in side.exchanges} | {one.ref: one for one in side.queues}
     for place in (ExchangeRef(exchange), *(member.destination for member in members)):
@@ -506,14 +500,14 @@ def why_unrecordable(exchange: str, members: Iterable[RingMember], *topologies: 
 
 def _orphans(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges that have records, and neither exist nor are made by the plan: records that an ended apply has left."""
-    existing = {exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE}
+    existing = {exchange.name for exchange in live.exchanges if exchange.type == objects.HASH_EXCHANGE}
     return sorted(evidence_of(live).records.keys() - existing - plan.rings.keys())
 
 
 def find_unrecorded(plan: Plan, live: LiveTopology) -> list[str]:
     """Return the exchanges whose records an application of an empty plan stores or deletes."""
     evidence = evidence_of(live)
-    found = [*_orphans(plan, live), *([PENDING_APPLY] if evidence.pending else [])]
+    found = [*_orphans(plan, live), *([objects.PENDING_APPLY] if evidence.pending else [])]
     for name, change in plan.rings.items():
         planned = evidence.steps_of(name) if plan.resumes else None
         record = _record_after(plan, live, planned, name) if change.is_ring else None
@@ -548,23 +542,23 @@ def record_rings(expected: Mapping[str, HashRing], broker: LiveBroker) -> dict[s
             found = find_live_ring(live, live.exchange(name), name)
             if why := why_unrecordable(name, found.bound, live):
                 store.delete([name])
-                raise InputError(
+                raise errors.InputError(
                     f"no record of the ring of {name} would last, and none is kept: {why}", exchange=name
                 )
             if not ring.order.is_certain:
-                raise InputError(
+                raise errors.InputError(
                     f"the ring of {name} is {ring.order}, so it is not recorded: read it", exchange=name
                 )
             if ring.provenance == "observed" and _has_bindings_of(live, name, ring):
                 live = live.with_rings({name: ring})
                 found = find_live_ring(live, live.exchange(name), name)
             if live.rings.get(name) != ring:
-                raise PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
+                raise errors.PlanOutdatedError(f"the ring of {name} has changed meanwhile: record it again")
             store.make_mark()
             record = _sign(make_record(name, found.ring, found.bound), store.mark)
             record = evidence_of(live).following(record)
             if not store.store(record):
-                raise InputError(
+                raise errors.InputError(
                     f"the record of the ring of {name} does not fit into a frame of {broker.amqp.frame_max:,} bytes: use fewer members, or raise frame_max in the broker's configuration",
                     exchange=name,
                 )
@@ -592,7 +586,7 @@ def delete_record(exchange: str, broker: LiveBroker) -> None:
     record = _exchange(record_name(exchange))
     try:
         broker.amqp.check_exchange(record.name)
-    except RabbitChxError as error:
+    except errors.RabbitChxError as error:
         if error.reply_code != _NOT_FOUND:
             raise
     else:
@@ -602,7 +596,7 @@ def delete_record(exchange: str, broker: LiveBroker) -> None:
 def _has_bindings_of(live: LiveTopology, name: str, ring: HashRing) -> bool:
     """Return True if the exchange of a live topology has the bindings of a ring."""
     if ring.bindings is None:
-        raise InputError(
+        raise errors.InputError(
             f"the ring of {name} has several bindings of one destination, whose order keys do not show: read it, or unbind all but one",
             exchange=name,
         )

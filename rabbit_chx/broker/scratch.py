@@ -18,6 +18,7 @@ from typing import Any
 
 import pika
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis.findings import CHECK_KINDS, VERIFY_KINDS, Finding, Severity, place_text
 from rabbit_chx.analysis.key_routing import Hashing, Refused
@@ -27,14 +28,6 @@ from rabbit_chx.broker.live_broker import Operation
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.erlang.hashing import Term
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    NotDeterminedError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.planning.refusals import know_rings, verify_by_trace
 from rabbit_chx.records.live_rings import WaysToLearn
 from rabbit_chx.rendering.document import Block, Document, Facts, Table
@@ -132,7 +125,7 @@ def contradictions(
         NotDeterminedError: nothing was compared.
     """
     if not compared:
-        raise NotDeterminedError(
+        raise errors.NotDeterminedError(
             f"no key of the exchange {exchange!r} was compared: its ring sends them to exchanges, whose queues it does not show; observe keys "
             "of its queues",
             exchange=exchange,
@@ -204,7 +197,7 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     """
     try:
         name = _create(management)
-    except BrokerRefusedError as error:
+    except errors.BrokerRefusedError as error:
         if "no_such_vhost" not in str(error):
             raise
         name = _create(management)  # a node of a cluster was to start the first one before it had seen it
@@ -216,7 +209,7 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     except BaseException as error:
         try:
             _remove(management, name, may_still_appear=False)
-        except RabbitChxError as failed:
+        except errors.RabbitChxError as failed:
             error.add_note(str(failed))
         raise
     _remove(management, name, may_still_appear=False)
@@ -228,7 +221,8 @@ def _create(management: Management) -> str:
         management.request("PUT", "vhosts", name)
     except BaseException as error:
         refused = (
-            isinstance(error, BrokerRefusedError) and (error.reply_code or _SERVER_ERROR) < _SERVER_ERROR
+            isinstance(error, errors.BrokerRefusedError)
+            and (error.reply_code or _SERVER_ERROR) < _SERVER_ERROR
         )
         if not refused:
             _remove(management, name, may_still_appear=True)
@@ -249,12 +243,16 @@ def _try_to_remove(management: Management, name: str, *, may_still_appear: bool)
     for left in reversed(range(_REMOVAL_TRIES)):
         try:
             management.request("DELETE", "vhosts", name)
-        except NotFoundError:
+        except errors.NotFoundError:
             if not may_still_appear:
                 return
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             if not left:
-                kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
+                kind = (
+                    errors.UnreachableError
+                    if isinstance(error, errors.UnreachableError)
+                    else errors.BrokerRefusedError
+                )
                 raise kind(
                     f"the temporary vhost {name!r} {'may be' if may_still_appear else 'is'} left ({error}): run rabbitmqctl delete_vhost {name}"
                 ) from error
@@ -369,7 +367,7 @@ def _take_all(channel: Any, queue: str) -> Iterator[bytes]:
     coming = channel.consume(queue, auto_ack=True, inactivity_timeout=_DELIVERY_TIMEOUT_S)
     for method, _properties, body in islice(coming, count):
         if method is None:
-            raise BrokerTimeoutError(
+            raise errors.BrokerTimeoutError(
                 f"queue {queue!r} does not deliver its messages within {_DELIVERY_TIMEOUT_S:g} s: look at the broker's log and alarms",
                 queue=queue,
             )

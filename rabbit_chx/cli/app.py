@@ -36,6 +36,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
+from rabbit_chx import errors
 from rabbit_chx.checks import is_whole
 from rabbit_chx.cli.command import (
     CommandResult,
@@ -46,21 +47,6 @@ from rabbit_chx.cli.command import (
     password_note,
     remember_options,
     say,
-)
-from rabbit_chx.errors import (
-    ApplyError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    InputError,
-    MismatchError,
-    NotDeterminedError,
-    NotFoundError,
-    PlanRefusedError,
-    PublishError,
-    RabbitChxError,
-    RingSourceError,
-    TopologyError,
-    UnreachableError,
 )
 from rabbit_chx.rendering.output import FORMATS
 from rabbit_chx.version import __version__
@@ -151,16 +137,16 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, ExitCode.WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
-    (NotDeterminedError, ExitCode.PARTLY),
-    (InputError, ExitCode.WRONG_USAGE),
-    (PublishError, ExitCode.PARTLY),
-    (ApplyError, ExitCode.PARTLY),
-    (PlanRefusedError, ExitCode.REFUSED),
-    (UnreachableError, 69),
-    (RingSourceError, 70),
-    (NotFoundError, ExitCode.WRONG_USAGE),  # a name in the arguments
-    (MismatchError, ExitCode.WRONG_USAGE),  # a name in the arguments that has another type
-    (BrokerRefusedError, 77),
+    (errors.NotDeterminedError, ExitCode.PARTLY),
+    (errors.InputError, ExitCode.WRONG_USAGE),
+    (errors.PublishError, ExitCode.PARTLY),
+    (errors.ApplyError, ExitCode.PARTLY),
+    (errors.PlanRefusedError, ExitCode.REFUSED),
+    (errors.UnreachableError, 69),
+    (errors.RingSourceError, 70),
+    (errors.NotFoundError, ExitCode.WRONG_USAGE),  # a name in the arguments
+    (errors.MismatchError, ExitCode.WRONG_USAGE),  # a name in the arguments that has another type
+    (errors.BrokerRefusedError, 77),
     (BaseException, 70),
 )
 
@@ -320,7 +306,7 @@ def _run(arguments: Sequence[str]) -> int:
             return error.code  # click ends the process with it
         if not isinstance(error, click.ClickException):
             say_traceback(error)
-        say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
+        say(_message(error), keep_lines=isinstance(error, (errors.TopologyError, errors.PlanRefusedError)))
         code = _code_of(error)
     if note := password_note():
         say(note)
@@ -329,7 +315,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _code_of(error: BaseException) -> int:
     """Return the exit code of an error. An answer that is not one of the management API refuses nothing: it has no code, or is a page 404."""
-    if type(error) is BrokerRefusedError and error.reply_code in (None, 404):
+    if type(error) is errors.BrokerRefusedError and error.reply_code in (None, 404):
         return 70
     return next(code for kind, code in CODES if isinstance(error, kind))
 
@@ -364,12 +350,12 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def _hint(error: BaseException) -> str:
-    if not isinstance(error, BrokerRefusedError | BrokerTimeoutError):
+    if not isinstance(error, errors.BrokerRefusedError | errors.BrokerTimeoutError):
         return ""
     from rabbit_chx.cli.broker_options import alarms_hint, found_hint  # the command has loaded it
 
     with suppress(Exception):  # it asks the broker, and a fault of this does not replace the error
-        return found_hint(error) if isinstance(error, NotFoundError) else alarms_hint(error)
+        return found_hint(error) if isinstance(error, errors.NotFoundError) else alarms_hint(error)
     return ""
 
 
@@ -382,7 +368,7 @@ def _message(error: BaseException) -> str:
         return f"{error.format_message()} (see {path} -h)"
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, RabbitChxError):
+    if isinstance(error, errors.RabbitChxError):
         return f"{error}{_hint(error)}"
     return "interrupted" if isinstance(error, (click.Abort, KeyboardInterrupt)) else unexpected(error)
 

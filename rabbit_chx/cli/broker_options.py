@@ -15,18 +15,10 @@ from urllib.parse import quote
 
 import click
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.settings import with_path
 from rabbit_chx.checks import similar
 from rabbit_chx.cli.command import OWN, TEXT, has_terminal, option, say, typed, without_passwords
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-    UnreachableError,
-)
 from rabbit_chx.options import number
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.retry import Retry
@@ -88,7 +80,7 @@ class BrokerAddresses:
         from rabbit_chx.broker.management import Management
 
         if self.management_url is None:
-            raise InputError(f"{why}: pass --management-url http://user:password@host:15672")
+            raise errors.InputError(f"{why}: pass --management-url http://user:password@host:15672")
         return Management(self.management_address(self.management_url))
 
     @contextmanager
@@ -106,7 +98,7 @@ class BrokerAddresses:
         from rabbit_chx.broker import Broker
 
         if self.settings.protocol != "amqp":
-            raise InputError(
+            raise errors.InputError(
                 f"{self.settings.masked_url} is the address of streams, and the ring is read over AMQP: pass --url "
                 "amqp://user:password@host/vhost, or --management-url to read it over HTTP"
             )
@@ -136,7 +128,7 @@ class BrokerAddresses:
         (Connection if settings.protocol == "amqp" else StreamConnection)(settings).close()
         if self.management_url is not None:
             address = self.management_address(self.management_url)
-            with suppress(BrokerRefusedError):  # also an answer
+            with suppress(errors.BrokerRefusedError):  # also an answer
                 Management(address, timeout_s=timeout_s).request("GET", "whoami")
 
     def in_vhost(self, name: str) -> BrokerAddresses:
@@ -234,7 +226,7 @@ class BrokerOptions:
         read = parse_stream_uri if of_streams else ConnectionSettings.from_uri
         on_line = typed(BrokerOptions)
         if url is None:
-            raise InputError(
+            raise errors.InputError(
                 "the broker is not given: pass --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
         settings = _parse(read, "--url" if "--url" in on_line else "$AMQP_URL", url)
@@ -280,7 +272,7 @@ def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
     """Return a URL as `parse` reads it. The error names the option or the variable that the URL is from, and another one for which it is."""
     try:
         return parse(url)
-    except InputError as error:
+    except errors.InputError as error:
         problem = str(error).partition(": ")[2]
     scheme = url.partition("://")[0].lower()
     for_other = {
@@ -293,11 +285,11 @@ def _parse(parse: Callable[[str], _T], name: str, url: str) -> _T:
     start = (_SCHEME if name.startswith("$") else _HOST).match(url)
     quote = url[:1] if url[:1] in ("'", '"') else ""
     shown = quote if start is None else start[0]
-    raise InputError(f"{name} begins with {shown!r:.200}: {problem}")
+    raise errors.InputError(f"{name} begins with {shown!r:.200}: {problem}")
 
 
 @sign_of_life("reading the exchanges of the vhosts")
-def found_hint(error: NotFoundError) -> str:
+def found_hint(error: errors.NotFoundError) -> str:
     """Return what may be meant by the exchange that a command did not find: a similar name, another vhost; empty if nothing is similar."""
     at = _broker.get()
     if at is None or at.management_url is None or error.exchange is None:
@@ -306,7 +298,7 @@ def found_hint(error: NotFoundError) -> str:
         found = at.management("").get_list(
             "exchanges", query={"columns": "name,vhost"}, fields={"name": str, "vhost": str}
         )
-    except RabbitChxError:
+    except errors.RabbitChxError:
         return ""
     names = sorted(entry["vhost"] for entry in found if entry["name"] == error.exchange)
     if at.settings.vhost in names:
@@ -337,7 +329,7 @@ def disk_alarms() -> str:
         nodes = at.management("").get_list(
             "nodes", query={"columns": ",".join(_NODE_DISK)}, fields=_NODE_FIELDS
         )
-    except RabbitChxError:
+    except errors.RabbitChxError:
         return ""
     full = [
         f"node {node['name']} has a disk alarm ({node.get('disk_free') or 0:,} bytes free, limit {node.get('disk_free_limit') or 0:,})"
@@ -347,10 +339,10 @@ def disk_alarms() -> str:
     return f"{', '.join(full)}: free disk there" if full else ""
 
 
-def alarms_hint(error: RabbitChxError) -> str:
+def alarms_hint(error: errors.RabbitChxError) -> str:
     """Return the disk alarms after a refusal that a full disk can cause; otherwise empty."""
-    is_of_disk = isinstance(error, (BrokerRefusedError, BrokerTimeoutError)) and not isinstance(
-        error, MismatchError
+    is_of_disk = isinstance(error, (errors.BrokerRefusedError, errors.BrokerTimeoutError)) and not isinstance(
+        error, errors.MismatchError
     )
     alarms = disk_alarms() if is_of_disk else ""
     return f"; a full disk can cause this: {alarms}" if alarms else ""
@@ -378,9 +370,11 @@ def _wait_for(broker: BrokerAddresses, seconds: float) -> None:
 
     with sign_of_life(f"waiting for {broker.settings.masked_url}"):
         try:
-            Retry.within(seconds, _POLL_S).call(reach, lambda error: isinstance(error, UnreachableError))
-        except UnreachableError as error:
-            raise UnreachableError(f"{error} (after --wait {seconds:g})") from None
+            Retry.within(seconds, _POLL_S).call(
+                reach, lambda error: isinstance(error, errors.UnreachableError)
+            )
+        except errors.UnreachableError as error:
+            raise errors.UnreachableError(f"{error} (after --wait {seconds:g})") from None
 
 
 @contextmanager

@@ -51,16 +51,9 @@ from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.text import percent
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.model import LiveTopology
 from rabbit_chx.topology.modulus import modulo_map_of, number_bindings, order_partitions, share_moved
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    MODULUS_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    PolicyDefinition,
-    RingMember,
-)
 from rabbit_chx.topology.schema import PlannedChange
 from rabbit_chx.topology.slots import SlotView, view_slots
 
@@ -83,7 +76,7 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
     live = compared.live
     wanted_exchanges = {exchange.name: exchange for exchange in wanted.exchanges}
     live_exchanges = {exchange.name: exchange for exchange in live.exchanges}
-    hashing = {one.name for one in (*wanted.exchanges, *live.exchanges) if one.type == HASH_EXCHANGE}
+    hashing = {one.name for one in (*wanted.exchanges, *live.exchanges) if one.type == objects.HASH_EXCHANGE}
     rings = {}
     for name in sorted(hashing):
         if wanted.is_unordered(name) and name in live.sources_left_out and name not in live.rings:
@@ -98,8 +91,8 @@ def plan_rings(compared: Comparison, bindings: Sequence[PlannedChange]) -> dict[
 
 def _plan_ring(
     live: LiveRing,
-    exchange: ExchangeDefinition | None,
-    live_exchange: ExchangeDefinition | None,
+    exchange: objects.ExchangeDefinition | None,
+    live_exchange: objects.ExchangeDefinition | None,
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingSteps | None:
@@ -126,14 +119,14 @@ def _plan_ring(
 
 def _plan_external(
     live: LiveRing,
-    exchange: ExchangeDefinition,
-    live_exchange: ExchangeDefinition | None,
+    exchange: objects.ExchangeDefinition,
+    live_exchange: objects.ExchangeDefinition | None,
     compared: Comparison,
 ) -> RingSteps | None:
     """Return a ring that is not ours if it differs, or if nobody knows whether it does; it has no steps."""
     if live_exchange is None or exchange.ring is None:
         return None
-    if not exchange.type == live_exchange.type == HASH_EXCHANGE:
+    if not exchange.type == live_exchange.type == objects.HASH_EXCHANGE:
         return None
     if not _is_wanted(live, exchange.ring, exchange, compared):
         return RingSteps(live.ring, live.ring, fault="its ring differs")
@@ -141,7 +134,10 @@ def _plan_external(
 
 
 def _is_wanted(
-    live: LiveRing, members: tuple[RingMember, ...], exchange: ExchangeDefinition | None, compared: Comparison
+    live: LiveRing,
+    members: tuple[objects.RingMember, ...],
+    exchange: objects.ExchangeDefinition | None,
+    compared: Comparison,
 ) -> bool:
     """Return True if a ring that both sides have, or the file does not, has these members already, as `diff_ring` decides it."""
     name = live.exchange
@@ -156,8 +152,8 @@ def _is_wanted(
 
 
 def _members_after(
-    live: LiveRing, exchange: ExchangeDefinition | None, compared: Comparison, *, is_replaced: bool
-) -> tuple[RingMember, ...] | None:
+    live: LiveRing, exchange: objects.ExchangeDefinition | None, compared: Comparison, *, is_replaced: bool
+) -> tuple[objects.RingMember, ...] | None:
     """Return the members of a ring after the plan; None if the plan does not concern the ring."""
     if exchange is not None and exchange.ring is not None:
         return exchange.ring
@@ -168,15 +164,15 @@ def _members_after(
     replaced = compared.replaced_refs
     if not is_replaced and not any(member.destination in deleted | replaced for member in live.bound):
         return None
-    if exchange is not None and exchange.type != HASH_EXCHANGE:
+    if exchange is not None and exchange.type != objects.HASH_EXCHANGE:
         return ()
     return tuple(member for member in live.bound if is_replaced or member.destination not in deleted)
 
 
 def _plan_kept(
     live: LiveRing,
-    wanted: tuple[RingMember, ...],
-    exchange: ExchangeDefinition | None,
+    wanted: tuple[objects.RingMember, ...],
+    exchange: objects.ExchangeDefinition | None,
     compared: Comparison,
     bindings: Sequence[PlannedChange],
 ) -> RingSteps:
@@ -200,7 +196,7 @@ def _plan_kept(
 
 def _plan_by_order(
     live: LiveRing,
-    wanted: tuple[RingMember, ...],
+    wanted: tuple[objects.RingMember, ...],
     compared: Comparison,
     bindings: Sequence[PlannedChange],
     *,
@@ -237,7 +233,7 @@ def _plan_by_order(
     return found
 
 
-def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
+def _plan_reset(live: LiveRing, wanted: tuple[objects.RingMember, ...], compared: Comparison) -> RingSteps:
     """Return the steps that make a ring whose order is not known: all members are unbound, and the wanted ones bound in their order.
 
     If buckets may remain after that, the exchange has to be replaced.
@@ -256,7 +252,7 @@ def _plan_reset(live: LiveRing, wanted: tuple[RingMember, ...], compared: Compar
     return _give_up_order(replace(new, late=(*unbinds, *new.late)))  # the ring is empty for a short time
 
 
-def _plan_replaced(live: LiveRing, wanted: tuple[RingMember, ...], compared: Comparison) -> RingSteps:
+def _plan_replaced(live: LiveRing, wanted: tuple[objects.RingMember, ...], compared: Comparison) -> RingSteps:
     """Return the steps of a ring whose exchange is deleted and declared again."""
     steps = replace(_plan_new(live, wanted), early=unbind_all(live))
     may_have_buckets = bool(live.bound) or live.exchange in compared.redeclared  # which no list shows
@@ -270,7 +266,7 @@ def _give_up_order(steps: RingSteps) -> RingSteps:
     return replace(steps, movement=movement, gives_up_order=True)
 
 
-def _plan_new(live: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
+def _plan_new(live: LiveRing, wanted: Sequence[objects.RingMember]) -> RingSteps:
     try:
         after = make_ring(wanted, live.ring.release)
     except InputError as error:
@@ -379,7 +375,7 @@ def _plan_repeated(
 
 def _find_limit(name: str, compared: Comparison, before: KeyMap) -> float | None:
     """Return the share of the keys of an exchange that may move. Where the order of partitions is not known, it must be allowed anyway."""
-    is_external = compared.is_external(name) and before.kind != MODULUS_EXCHANGE
+    is_external = compared.is_external(name) and before.kind != objects.MODULUS_EXCHANGE
     is_unknown = before.kind == "super-stream" and not before.order.is_known
     if is_external or is_unknown or ExchangeRef(name) in compared.deleted_refs:
         return None
@@ -562,10 +558,10 @@ def _count_moduli(
 
     An exchange that gets this type, or had it, is in `rings`, too. Its change has the live map of one and the wanted map of the other.
     """
-    before = {one.name: one for one in compared.live.exchanges if one.type == MODULUS_EXCHANGE}
-    after = {one.name: one for one in compared.wanted.exchanges if one.type == MODULUS_EXCHANGE}
+    before = {one.name: one for one in compared.live.exchanges if one.type == objects.MODULUS_EXCHANGE}
+    after = {one.name: one for one in compared.wanted.exchanges if one.type == objects.MODULUS_EXCHANGE}
     planned = {exchange.name for exchange in compared.wanted.exchanges}
-    planned |= {named.name for named in compared.deleted if isinstance(named, ExchangeDefinition)}
+    planned |= {named.name for named in compared.deleted if isinstance(named, objects.ExchangeDefinition)}
     moduli = {}
     for name, exchange in sorted((before | after).items()):
         moments = list(_list_moments(name, compared.live, changes))
@@ -599,23 +595,23 @@ def _join(old: _Counted, new: _Counted) -> _Counted:
 
 def _list_moments(
     name: str, live: LiveTopology, changes: Iterable[PlannedChange]
-) -> Iterator[tuple[BindingDefinition, ...]]:
+) -> Iterator[tuple[objects.BindingDefinition, ...]]:
     """Yield the bindings of an exchange before the changes, and after each change that adds or removes some."""
     bound = {binding.identity: binding for binding in live.bindings if binding.source == name}
     yield tuple(bound.values())
     for change in changes:
         subject = change.subject
         size = len(bound)
-        if isinstance(subject, BindingDefinition):
+        if isinstance(subject, objects.BindingDefinition):
             if subject.source != name:
                 continue
             if change.action == "bind":
                 bound[subject.identity] = subject
             else:
                 bound.pop(subject.identity, None)
-        elif change.action in ("delete", "replace") and not isinstance(subject, PolicyDefinition):
+        elif change.action in ("delete", "replace") and not isinstance(subject, objects.PolicyDefinition):
             place = subject.ref
-            itself = isinstance(subject, ExchangeDefinition) and subject.name == name
+            itself = isinstance(subject, objects.ExchangeDefinition) and subject.name == name
             bound = {
                 key: binding for key, binding in bound.items() if not itself and binding.destination != place
             }
@@ -624,8 +620,8 @@ def _list_moments(
 
 
 def _count_modulo(
-    exchange: ExchangeDefinition,
-    moments: Sequence[Sequence[BindingDefinition]],
+    exchange: objects.ExchangeDefinition,
+    moments: Sequence[Sequence[objects.BindingDefinition]],
     compared: Comparison,
     *,
     was_hashing: bool = True,
@@ -637,7 +633,7 @@ def _count_modulo(
     afterwards.
     """
     name = exchange.name
-    release = compared.release if exchange.type == MODULUS_EXCHANGE else None
+    release = compared.release if exchange.type == objects.MODULUS_EXCHANGE else None
     bound_before = moments[0] if was_hashing else ()
     states = [_number(bindings, release) for bindings in (bound_before, *moments[1:])]
     origin = _find_origin(exchange, compared)
@@ -667,17 +663,17 @@ def _count_modulo(
     return _Counted(before, after, movement)
 
 
-def _find_origin(exchange: ExchangeDefinition, compared: Comparison) -> Provenance | None:
+def _find_origin(exchange: objects.ExchangeDefinition, compared: Comparison) -> Provenance | None:
     """Return how the live bindings of an ``x-modulus-hash`` exchange or a super stream are known; None if not all are."""
     if exchange.name in compared.live.sources_left_out:
         return None
-    is_of_file = exchange.type == MODULUS_EXCHANGE and not compared.live.release
+    is_of_file = exchange.type == objects.MODULUS_EXCHANGE and not compared.live.release
     return "replayed" if is_of_file else "read"
 
 
 def _map_of(
-    exchange: ExchangeDefinition,
-    bindings: Sequence[BindingDefinition],
+    exchange: objects.ExchangeDefinition,
+    bindings: Sequence[objects.BindingDefinition],
     release: Release | None,
     origin: Provenance | None,
 ) -> KeyMap:
@@ -687,15 +683,15 @@ def _map_of(
 
 
 def _why_share_is_unknown(
-    exchange: ExchangeDefinition,
-    moments: Sequence[Sequence[BindingDefinition]],
+    exchange: objects.ExchangeDefinition,
+    moments: Sequence[Sequence[objects.BindingDefinition]],
     states: Sequence[Sequence[Destination]],
     compared: Comparison,
 ) -> str:
     """Return why the bindings of an ``x-modulus-hash`` exchange or a super stream do not determine which keys move; empty if they do."""
     if exchange.name in compared.live.sources_left_out:
         return f"{exchange.name} has bindings to queues with names of the broker, which are not read"
-    if exchange.type != MODULUS_EXCHANGE:
+    if exchange.type != objects.MODULUS_EXCHANGE:
         is_numbered = all(order_partitions(bindings)[1] for bindings in moments)
         return "" if is_numbered else _UNNUMBERED
     release = compared.release
@@ -704,7 +700,9 @@ def _why_share_is_unknown(
     return ""
 
 
-def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> tuple[Destination, ...]:
+def _number(
+    bindings: Sequence[objects.BindingDefinition], release: Release | None
+) -> tuple[Destination, ...]:
     """Return the destinations in the order of their numbers: of an ``x-modulus-hash`` exchange on a release, or of a super stream."""
     if release is None:
         return tuple(binding.destination for binding in order_partitions(bindings)[0])
@@ -714,14 +712,16 @@ def _number(bindings: Sequence[BindingDefinition], release: Release | None) -> t
 def _propose_for_modulus(before: KeyMap, after: KeyMap, movement: Movement) -> Iterator[RingProposal]:
     """Yield the plan as written, and alternatives that move fewer keys now or later; nothing if nothing moves or the shares are not known."""
     is_empty = not (before.buckets and after.buckets)
-    if before.kind != MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
+    if before.kind != objects.MODULUS_EXCHANGE or movement.unknown or is_empty or not movement.peak.moved:
         return
-    members = tuple(map(RingMember, after.destinations))
+    members = tuple(map(objects.RingMember, after.destinations))
     yield RingProposal("as-written", *movement.figures, members, "the queues of the file")
     yield from _propose_slots(before.buckets, members)
 
 
-def _propose_slots(before: Sequence[Place], members: tuple[RingMember, ...]) -> Iterator[RingProposal]:
+def _propose_slots(
+    before: Sequence[Place], members: tuple[objects.RingMember, ...]
+) -> Iterator[RingProposal]:
     count = min(max(_LEAST_SLOTS, SLOTS_EACH * len(members)), MOST_SLOTS)
     if len(members) > count or not all(isinstance(member.destination, str) for member in members):
         return

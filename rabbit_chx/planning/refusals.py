@@ -19,6 +19,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.key_map import KeyMap, unknown_order
 from rabbit_chx.routing.message import HASH_ARGUMENTS
 from rabbit_chx.text import command_text, exchange_argument, first_command, listed, percent, plural
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.argument_table import unsendable
 from rabbit_chx.topology.arguments import (
     FEDERATION_SETTINGS,
@@ -27,16 +28,6 @@ from rabbit_chx.topology.arguments import (
     policy_in_the_way,
 )
 from rabbit_chx.topology.model import LiveTopology, Topology
-from rabbit_chx.topology.objects import (
-    ALTERNATE_EXCHANGE,
-    BROKERS_OWN,
-    HASH_EXCHANGE,
-    MODULUS_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-)
 from rabbit_chx.topology.plugin_objects import federation_links, is_of
 from rabbit_chx.topology.schema import (
     FieldChange,
@@ -83,7 +74,7 @@ _POLICY_KEYS = {
         "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
         "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
         "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
-        ALTERNATE_EXCHANGE,
+        objects.ALTERNATE_EXCHANGE,
     )
 }  # fmt: skip
 
@@ -177,11 +168,11 @@ def deletion_refusal(subject: TopologyObject, uses: Mapping[Destination, int], l
 
     `uses` are the numbers of live bindings of queues and exchanges.
     """
-    use = live.use_of(subject.name) if isinstance(subject, QueueDefinition) else ""
+    use = live.use_of(subject.name) if isinstance(subject, objects.QueueDefinition) else ""
     if use:
         unbound = "" if uses.get(subject.name) else ", and is bound to nothing (was its binding forgotten?)"
         message = f"queue {subject.name} has {use}{unbound}; it is not in the topology, which owns it: it is deleted"
-    elif isinstance(subject, BindingDefinition):
+    elif isinstance(subject, objects.BindingDefinition):
         message = f"the binding {subject.name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
         count = 0 if subject.ref is None else uses.get(subject.ref, 0)
@@ -213,7 +204,7 @@ def _change_text(field: FieldChange) -> str:
 def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
     name = wanted.name
     arguments = {field.field.partition(".")[2]: field for field in fields}
-    is_hashing = isinstance(live, ExchangeDefinition) and live.type == HASH_EXCHANGE
+    is_hashing = isinstance(live, objects.ExchangeDefinition) and live.type == objects.HASH_EXCHANGE
     if is_hashing and any(hashed in arguments for hashed in HASH_ARGUMENTS):
         return (
             "another header or property is hashed then, so that all keys move in any ring; declare an exchange with "
@@ -227,7 +218,7 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
             "out" if all(field.old is None for field in fields) else "as they are" if several else "as it is"
         )
         return f"leave the argument{'s' if several else ''} {kept} and {by_policy}"
-    if isinstance(wanted, QueueDefinition):
+    if isinstance(wanted, objects.QueueDefinition):
         once = f"; a queue without the argument needs no replacement: {by_policy}" if policies else ""
         return (
             f"keep the live values in the topology, or move its messages away first: bind a holding queue {name}.holding "
@@ -286,7 +277,7 @@ def _find_absent(change: PlannedChange, progress: _Progress) -> Iterator[Finding
     """Yield a refusal for a queue that the broker does not change, as its node is down."""
     live = progress.compared.live
     subject = change.subject
-    queue = subject.destination if isinstance(subject, BindingDefinition) else subject.name
+    queue = subject.destination if isinstance(subject, objects.BindingDefinition) else subject.name
     if queue in evidence_of(live).mark.absent:
         message = f"queue {queue} is down: until its node runs, RabbitMQ {live.release} lists none of its bindings, and changes nothing of it"
         yield Finding("down", message, "wait until its node runs", destination=queue)
@@ -444,13 +435,13 @@ def _absent_refusal(destination: Destination, reason: str) -> Finding:
 
 
 def _is_predeclared(destination: Destination) -> bool:
-    return isinstance(destination, ExchangeRef) and destination.name.startswith(BROKERS_OWN)
+    return isinstance(destination, ExchangeRef) and destination.name.startswith(objects.BROKERS_OWN)
 
 
 def _find_cut_link(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for a binding, exchange or queue of a federation link that is removed, even if the plan makes it again."""
     subject = change.subject
-    if isinstance(subject, BindingDefinition):
+    if isinstance(subject, objects.BindingDefinition):
         if not is_of(subject, progress.links):
             return
         what = f"unbinds {subject.destination!s} from {subject.source}"
@@ -485,7 +476,7 @@ def _refuse_under_sharding(change: PlannedChange, progress: _Progress) -> Iterat
     4.3.6; with Mnesia 3.10.8 and 4.0.5 accept it). A policy that follows the exchange is safe.
     """
     subject = change.subject
-    assert isinstance(subject, ExchangeDefinition)  # the rule is one of exchanges
+    assert isinstance(subject, objects.ExchangeDefinition)  # the rule is one of exchanges
     policy = policy_in_the_way(subject, progress.policies.values(), progress.compared.release)
     if policy is not None:
         yield Finding(
@@ -499,7 +490,7 @@ def _refuse_under_sharding(change: PlannedChange, progress: _Progress) -> Iterat
 
 def _find_unsendable(change: PlannedChange, _: _Progress) -> Iterator[Finding]:
     """Yield a refusal for each argument that cannot be sent, so that no change is made before it fails."""
-    assert not isinstance(change.subject, PolicyDefinition)  # the management API sends policies
+    assert not isinstance(change.subject, objects.PolicyDefinition)  # the management API sends policies
     for name, value in change.subject.arguments.items():
         if fault := unsendable(name, value):
             yield Finding("argument", f"{change.kind} {change.name}: {fault[0]}", fault[1])
@@ -508,7 +499,7 @@ def _find_unsendable(change: PlannedChange, _: _Progress) -> Iterator[Finding]:
 def _find_lossy_limit(change: PlannedChange, progress: _Progress) -> Iterator[Finding]:
     """Yield a refusal for a quorum queue with a delivery limit that loses messages."""
     wanted = change.subject
-    if isinstance(wanted, QueueDefinition):
+    if isinstance(wanted, objects.QueueDefinition):
         for found in limit_faults(wanted, progress.compared.release):
             message = f"queue {wanted.name}: {found.message}"
             yield Finding("delivery-limit", message, found.fix, destination=wanted.name)
@@ -517,7 +508,7 @@ def _find_lossy_limit(change: PlannedChange, progress: _Progress) -> Iterator[Fi
 #: The settings of policies that only a broker with a plugin accepts: the type of exchange that shows it, the first release in which the type
 #: does not show it any more, and the plugin. From that release on nothing in the management API shows it at once.
 _PLUGIN_SETTINGS = (
-    (("shards-per-node", "routing-key"), MODULUS_EXCHANGE, (4, 3, 0), "rabbitmq_sharding"),
+    (("shards-per-node", "routing-key"), objects.MODULUS_EXCHANGE, (4, 3, 0), "rabbitmq_sharding"),
     (FEDERATION_SETTINGS, "x-federation-upstream", (4, 1, 0), "rabbitmq_federation"),
 )
 
@@ -529,11 +520,11 @@ def _find_missing_plugin(change: PlannedChange, progress: _Progress) -> Iterator
     release = progress.compared.release
     if not types:
         return
-    if isinstance(wanted, ExchangeDefinition):
+    if isinstance(wanted, objects.ExchangeDefinition):
         if wanted.type not in types:
             message = f"exchange {wanted.name} is of type {wanted.type}, and the broker has no exchanges of this type"
             yield Finding("exchange-type", message, exchange_type_remedy(wanted.type), exchange=wanted.name)
-    elif isinstance(wanted, PolicyDefinition):
+    elif isinstance(wanted, objects.PolicyDefinition):
         for name in wanted.definition:
             for names, type_, until, plugin in _PLUGIN_SETTINGS:
                 if name in names and type_ not in types and release.numbers < until:
@@ -555,7 +546,7 @@ def _find_denied_feature(change: PlannedChange, progress: _Progress) -> Iterator
     """
     subject = change.subject
     denied = progress.compared.live.facts.limits.denied_features
-    if isinstance(subject, QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
+    if isinstance(subject, objects.QueueDefinition) and denied.get(flag := f"{subject.type}_queue"):
         message = f"queue {change.name} is of type {subject.type}, and the feature flag {flag} of the broker is disabled"
         yield Finding("denied-feature", message, f"run rabbitmqctl enable_feature_flag {flag}")
     use = _find_deprecated_use(subject)
@@ -581,12 +572,12 @@ def possibly_denied_features(live: LiveTopology, changes: Sequence[PlannedChange
 
 def _find_deprecated_use(subject: TopologyObject) -> tuple[str, str, str] | None:
     """Return the deprecated feature that an object uses, how it uses it, and the remedy."""
-    if isinstance(subject, QueueDefinition):
+    if isinstance(subject, objects.QueueDefinition):
         if "x-queue-master-locator" in subject.arguments:
             return "queue_master_locator", "has x-queue-master-locator", "use x-queue-leader-locator"
         if not subject.durable and not subject.exclusive:
             return "transient_nonexcl_queues", "is not durable", "declare it as durable"
-    if isinstance(subject, PolicyDefinition):
+    if isinstance(subject, objects.PolicyDefinition):
         if "queue-master-locator" in subject.definition:
             return "queue_master_locator", "sets queue-master-locator", "use queue-leader-locator"
         if "ha-mode" in subject.definition:
@@ -651,15 +642,15 @@ class _Progress:
             if exchange.auto_delete and exchange.name not in removed | live.sources_left_out
         }
         self.links = federation_links(live)
-        self.undone: BindingDefinition | None = None
+        self.undone: objects.BindingDefinition | None = None
 
     def apply(self, change: PlannedChange) -> None:
         """Continue after a change."""
         subject = change.subject
-        if isinstance(subject, BindingDefinition):
+        if isinstance(subject, objects.BindingDefinition):
             if subject.source in self.expiring:
                 self.expiring[subject.source] += 1 if change.action == "bind" else -1
-        elif isinstance(subject, PolicyDefinition):
+        elif isinstance(subject, objects.PolicyDefinition):
             if change.wanted is None:
                 self.policies.pop(subject.name, None)
             else:
@@ -731,7 +722,7 @@ def refusals_of(
     compared: Comparison,
     changes: Sequence[PlannedChange],
     rings: Iterable[KeyMapPlan],
-    unbound: Iterable[BindingDefinition],
+    unbound: Iterable[objects.BindingDefinition],
 ) -> tuple[Finding, ...]:
     """Return the reasons to refuse a plan.
 
@@ -772,7 +763,7 @@ def exclusive_refusals(changes: Iterable[PlannedChange]) -> Iterator[Finding]:
     """Yield a refusal of each exclusive queue that a plan declares: it ends with the connection of the command."""
     for change in changes:
         queue = change.wanted
-        if isinstance(queue, QueueDefinition) and queue.exclusive:
+        if isinstance(queue, objects.QueueDefinition) and queue.exclusive:
             yield Finding(
                 "exclusive",
                 f"queue {queue.name} is exclusive: the broker would delete it with the connection of this command",

@@ -19,15 +19,8 @@ from rabbit_chx.records.live_rings import find_live_ring
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import Place
 from rabbit_chx.text import grouped
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.arguments import alternate_of
-from rabbit_chx.topology.objects import (
-    ALTERNATE_EXCHANGE,
-    HASH_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-    RingMember,
-)
 from rabbit_chx.topology.schema import fields_between
 from rabbit_chx.topology.slots import SlotNames, assign_owners, pin_members, view_slots
 
@@ -46,7 +39,7 @@ class SlotLayout:
         owners: the queue of each slot exchange, by its name, in ring order.
     """
 
-    exchange: ExchangeDefinition
+    exchange: objects.ExchangeDefinition
     names: SlotNames
     owners: Mapping[str, str]
 
@@ -55,7 +48,7 @@ class SlotLayout:
         """True if the file lists the slots of each queue."""
         return any(member.slots is not None for member in self.exchange.members or ())
 
-    def pin_members(self) -> tuple[RingMember, ...]:
+    def pin_members(self) -> tuple[objects.RingMember, ...]:
         """Return the queues, sorted by name, with their slots."""
         return pin_members(self.owners.values())
 
@@ -64,29 +57,33 @@ class SlotLayout:
         """True if it is declared and changed, and not only checked."""
         return self.exchange.owner == "ours"
 
-    def exchanges(self) -> tuple[ExchangeDefinition, ...]:
+    def exchanges(self) -> tuple[objects.ExchangeDefinition, ...]:
         """Return the hash exchange with its ring, the slot exchanges and the parking exchange."""
         owner = self.exchange.owner
         park = self.names.park
         return (
-            replace(self.exchange, ring=tuple(map(RingMember, self.names.refs)), slots=None, members=None),
+            replace(
+                self.exchange, ring=tuple(map(objects.RingMember, self.names.refs)), slots=None, members=None
+            ),
             *(
-                ExchangeDefinition(
-                    slot, "fanout", internal=True, arguments={ALTERNATE_EXCHANGE: park}, owner=owner
+                objects.ExchangeDefinition(
+                    slot, "fanout", internal=True, arguments={objects.ALTERNATE_EXCHANGE: park}, owner=owner
                 )
                 for slot in self.names.slots
             ),
-            ExchangeDefinition(park, "fanout", internal=True, owner=owner),
+            objects.ExchangeDefinition(park, "fanout", internal=True, owner=owner),
         )
 
-    def parking_queue(self) -> QueueDefinition:
+    def parking_queue(self) -> objects.QueueDefinition:
         """Return the default parking queue. A classic queue keeps the order if a consumer dies."""
-        return QueueDefinition(self.names.park, owner=self.exchange.owner)
+        return objects.QueueDefinition(self.names.park, owner=self.exchange.owner)
 
-    def bindings(self) -> tuple[BindingDefinition, ...]:
+    def bindings(self) -> tuple[objects.BindingDefinition, ...]:
         """Return the bindings of the slot exchanges and of the parking exchange."""
         pairs = (*self.owners.items(), (self.names.park, self.names.park))
-        return tuple(BindingDefinition(slot, queue, owner=self.exchange.owner) for slot, queue in pairs)
+        return tuple(
+            objects.BindingDefinition(slot, queue, owner=self.exchange.owner) for slot, queue in pairs
+        )
 
 
 def expand(wanted: _Side, live: LiveTopology) -> _Side:
@@ -174,10 +171,10 @@ class _NotCollapsibleError(Exception):
     """The difference from an exchange with slots."""
 
 
-def _has_a_slot(exchange: ExchangeDefinition) -> bool:
+def _has_a_slot(exchange: objects.ExchangeDefinition) -> bool:
     """Return True for a hash exchange with a member whose name is that of one of its slots."""
     prefix = SlotNames(exchange.name, 1).prefix
-    return exchange.type == HASH_EXCHANGE and any(
+    return exchange.type == objects.HASH_EXCHANGE and any(
         isinstance(member.destination, ExchangeRef)
         and member.destination.name.startswith(prefix)
         and member.destination.name.removeprefix(prefix).isdigit()
@@ -186,7 +183,9 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
 
 
 def _find_layout(
-    exchange: ExchangeDefinition, live: LiveTopology, of_source: dict[str, list[BindingDefinition]]
+    exchange: objects.ExchangeDefinition,
+    live: LiveTopology,
+    of_source: dict[str, list[objects.BindingDefinition]],
 ) -> SlotLayout:
     """Return the slots of an exchange; raise _NotCollapsibleError if its objects differ from an exchange with slots."""
     members = exchange.ring or ()
@@ -195,7 +194,7 @@ def _find_layout(
     if ring is not None:
         _check_order("bucket", ring.buckets, names.refs)
     _check_order("member", [member.destination for member in members], names.refs)
-    if unlike := [member for member in members if member != RingMember(member.destination)]:
+    if unlike := [member for member in members if member != objects.RingMember(member.destination)]:
         raise _NotCollapsibleError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
     owners = _find_owners(names, of_source)
     if live.queue(names.park) is None:
@@ -227,14 +226,14 @@ def _check_order(kind: str, live: Sequence[Place], wanted: Sequence[ExchangeRef]
         raise _NotCollapsibleError(f"{kind} {number} of its ring is {place or 'a hole'}, {meant}")
 
 
-def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
+def _difference(live: objects.ExchangeDefinition | None, wanted: objects.ExchangeDefinition) -> str:
     if live is None:
         return f"exchange {wanted.name} does not exist"
     fields = ", ".join(field.field for field in fields_between(live, wanted)) or "owner"
     return f"exchange {wanted.name} is not as a slot has it: {fields} differs"
 
 
-def _find_owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str]:
+def _find_owners(names: SlotNames, of_source: dict[str, list[objects.BindingDefinition]]) -> dict[str, str]:
     owners: dict[str, str] = {}
     for slot in names.slots:
         places = [binding.destination for binding in of_source.get(slot, ())]

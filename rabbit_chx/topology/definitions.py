@@ -28,23 +28,10 @@ from rabbit_chx.routing import Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.text import plural
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.argument_table import argument_fault, is_utf8, show_value, unsendable
 from rabbit_chx.topology.file_rules import file_finding, match_fault
 from rabbit_chx.topology.kinds import APPLY_TO, FLAG, NAME, OPEN, PRIORITY, STRING, Kind
-from rabbit_chx.topology.objects import (
-    BROKERS_EXCHANGES,
-    BROKERS_OWN,
-    HASH_EXCHANGE,
-    OBJECT_LISTS,
-    QUEUE_TYPE,
-    QUEUE_TYPES,
-    BindingDefinition,
-    ExchangeDefinition,
-    FileFacts,
-    PolicyDefinition,
-    QueueDefinition,
-    is_own,
-)
 from rabbit_chx.topology.schema import (
     SCHEMA,
     Entry,
@@ -74,7 +61,7 @@ _NOT_EXPORTED = "the file names it without a definition; RabbitMQ 4.3 does not e
 _COMPONENTS = ("operator_policy", "vhost-limits", "federation-upstream", "federation-upstream-set", "shovel")
 _LIMITS = ("max-connections", "max-queues")
 #: Types whose bindings need a key, because the broker refuses the one that it makes of a missing one.
-_NEED_KEY = (HASH_EXCHANGE, "topic", "x-local-random")
+_NEED_KEY = (objects.HASH_EXCHANGE, "topic", "x-local-random")
 
 
 def read_definitions(text: str | bytes, vhost: str) -> _Content:
@@ -127,8 +114,8 @@ def _parse(text: object) -> tuple[dict[str, Any], Iterable[str]]:
         if isinstance(text, str) and text.endswith(".json"):
             fix = "this is the name of a file: pass its text, such as Path(...).read_text()"
         raise _error("the text", f"invalid JSON: {error}", fix) from None
-    if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
-        message = f"the text contains none of {', '.join(OBJECT_LISTS)}"
+    if not isinstance(document, dict) or not any(name in document for name in objects.OBJECT_LISTS):
+        message = f"the text contains none of {', '.join(objects.OBJECT_LISTS)}"
         raise _error("the text", message, "pass the output of `rabbitmqctl export_definitions`")
     if not is_sound:
         raise _error("the text", "half of a surrogate pair is not UTF-8", "write whole characters")
@@ -174,36 +161,38 @@ class _File:
         operators, parameters = self._read_parameters()
         bindings = self._read_bindings(types, {queue.name for queue in queues})
         found = vhost_objects(exchanges, queues, bindings, policies, release=release, absence=_NOT_EXPORTED)
-        facts = FileFacts(
+        facts = objects.FileFacts(
             release,
             is_import=True,
             untyped_queues=untyped,
-            unordered=frozenset(exchange.name for exchange in exchanges if exchange.type == HASH_EXCHANGE),
+            unordered=frozenset(
+                exchange.name for exchange in exchanges if exchange.type == objects.HASH_EXCHANGE
+            ),
             operator_policies=operators,
             sources_left_out=found.sources_left_out,
         )
         left_out = (*parameters, *self._other_objects(), *found.left_out)
         return {**found.lists, "file": facts}, left_out, odd_objects(self.odd, _ODD, "correct the file")
 
-    def _read_exchanges(self) -> tuple[list[ExchangeDefinition], dict[str, str]]:
+    def _read_exchanges(self) -> tuple[list[objects.ExchangeDefinition], dict[str, str]]:
         """Return the exchanges, and the type of each one that exists after an import, also of those that are left out."""
-        found: dict[str, ExchangeDefinition] = {}
-        types: dict[str, str] = dict(BROKERS_EXCHANGES)
+        found: dict[str, objects.ExchangeDefinition] = {}
+        types: dict[str, str] = dict(objects.BROKERS_EXCHANGES)
         for path, entry in self._entries("exchanges"):
             is_sound = self.judge(path, entry, _exchange_faults(entry))
             name = entry.get("name")
-            if not isinstance(name, str) or name == "" or name.startswith(BROKERS_OWN):
+            if not isinstance(name, str) or name == "" or name.startswith(objects.BROKERS_OWN):
                 continue
             if name in types:
                 self.judge(path, entry, [("changed", "listed twice: the first counts")])
             elif is_sound:
-                found[name] = make_object(ExchangeDefinition, entry)
+                found[name] = make_object(objects.ExchangeDefinition, entry)
             types.setdefault(name, str(entry.get("type")))
         return list(found.values()), types
 
-    def _read_queues(self) -> tuple[list[QueueDefinition], frozenset[str]]:
+    def _read_queues(self) -> tuple[list[objects.QueueDefinition], frozenset[str]]:
         """Return the queues, and the names of those whose type is the default of the broker's vhost."""
-        found: dict[str, QueueDefinition | None] = {}
+        found: dict[str, objects.QueueDefinition | None] = {}
         untyped = set()
         default, is_certain = self._default_queue_type()
         for path, entry in self._entries("queues"):
@@ -211,8 +200,8 @@ class _File:
             if not self.judge(path, entry, _queue_faults(entry)):
                 found.setdefault(name, None)
                 continue
-            is_typed = QUEUE_TYPE in entry.get("arguments", ()) or entry.get("exclusive") is True
-            queue = make_object(QueueDefinition, {**entry, "exclusive": False})
+            is_typed = objects.QUEUE_TYPE in entry.get("arguments", ()) or entry.get("exclusive") is True
+            queue = make_object(objects.QueueDefinition, {**entry, "exclusive": False})
             queue = queue if is_typed else queue.with_default_type(default)
             if name in found:
                 self.judge(path, entry, [("changed", "listed twice: the first counts")])
@@ -223,14 +212,14 @@ class _File:
 
         return [queue for queue in found.values() if queue is not None], frozenset(untyped)
 
-    def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[BindingDefinition]:
-        found: dict[BindingDefinition, None] = {}
+    def _read_bindings(self, types: Mapping[str, str], queues: set[str]) -> list[objects.BindingDefinition]:
+        found: dict[objects.BindingDefinition, None] = {}
         members: set[tuple[str, object]] = set()
         for path, entry in self._entries("bindings"):
             if not self.judge(path, entry, _binding_faults(entry, types)) or not entry["source"]:
                 continue
 
-            binding = make_object(BindingDefinition, entry)
+            binding = make_object(objects.BindingDefinition, entry)
             source = binding.source
             place = binding.destination
             is_there = place in queues if isinstance(place, str) else place.name in types
@@ -238,7 +227,7 @@ class _File:
                 self.judge(path, entry, [("changed", "a broker without its ends refuses the file")])
             if binding in found:
                 self.judge(path, entry, [("changed", "listed twice")])
-            elif types.get(source) == HASH_EXCHANGE:
+            elif types.get(source) == objects.HASH_EXCHANGE:
                 self.judge(path, entry, _member_faults(binding, is_second=(source, place) in members))
             elif fault := match_fault(binding, types):
                 self.judge(path, entry, [("refused", f"x-match: {fault[0]}")])
@@ -248,8 +237,8 @@ class _File:
 
         return list(found)
 
-    def _read_policies(self) -> list[PolicyDefinition]:
-        found: dict[str, PolicyDefinition] = {}
+    def _read_policies(self) -> list[objects.PolicyDefinition]:
+        found: dict[str, objects.PolicyDefinition] = {}
         for path, entry in self._entries("policies"):
             policy = self._read_policy(path, entry)
             name = entry.get("name")
@@ -262,15 +251,15 @@ class _File:
                 found[policy.name] = policy
         return list(found.values())
 
-    def _read_policy(self, path: str, entry: Entry) -> PolicyDefinition | None:
+    def _read_policy(self, path: str, entry: Entry) -> objects.PolicyDefinition | None:
         """Return a policy; None if it is wrong. The caller checks its name."""
         if not self.judge(path, entry, _policy_faults(entry)):
             return None
-        return make_object(PolicyDefinition, {**entry, "name": str(entry.get("name"))})
+        return make_object(objects.PolicyDefinition, {**entry, "name": str(entry.get("name"))})
 
-    def _read_parameters(self) -> tuple[tuple[PolicyDefinition, ...], list[str]]:
+    def _read_parameters(self) -> tuple[tuple[objects.PolicyDefinition, ...], list[str]]:
         """Return the operator policies, and a line for each parameter. A line contains no values except limits."""
-        operators: dict[str, PolicyDefinition] = {}
+        operators: dict[str, objects.PolicyDefinition] = {}
         lines: list[str] = []
         limits: list[str] = []
         for path, entry in self._entries("parameters"):
@@ -290,7 +279,7 @@ class _File:
 
     def vhosts(self) -> set[str]:
         """Return the vhosts that a file of several vhosts names."""
-        named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        named = [entry.get("vhost") for name in objects.OBJECT_LISTS for _, entry in self._all_entries(name)]
         named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
         return {name for name in named if isinstance(name, str)}
 
@@ -300,20 +289,20 @@ class _File:
         for path, entry in self._all_entries("vhosts"):
             metadata = entry.get("metadata", {})
             type_ = metadata.get("default_queue_type") if isinstance(metadata, dict) else metadata
-            if type_ not in (*QUEUE_TYPES, None, "undefined"):
+            if type_ not in (*objects.QUEUE_TYPES, None, "undefined"):
                 self.judge(path, entry, [("refused", f"{show_value(type_)} is no queue type")])
             elif entry.get("name") == self._vhost:
-                if type_ in QUEUE_TYPES:
+                if type_ in objects.QUEUE_TYPES:
                     return str(type_), True
                 written.insert(0, entry)
         types = [value.get("default_queue_type") for value in written if isinstance(value, Mapping)]
-        return next((type_ for type_ in types if type_ in QUEUE_TYPES), "classic"), False
+        return next((type_ for type_ in types if type_ in objects.QUEUE_TYPES), "classic"), False
 
     def _other_objects(self) -> list[str]:
         """Return a line for each kind of object that a topology does not contain. A line never contains a value."""
         counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
         lines = [plural(count, noun) for noun, count in counts.items() if count]
-        entries = [entry for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        entries = [entry for name in objects.OBJECT_LISTS for _, entry in self._all_entries(name)]
         by_vhost = Counter(str(entry.get("vhost", self._vhost)) for entry in entries)
         del by_vhost[self._vhost]
         return lines + [f"{plural(by_vhost[vhost], 'object')} of vhost {vhost}" for vhost in sorted(by_vhost)]
@@ -321,7 +310,7 @@ class _File:
     @cached_property
     def _names_vhosts(self) -> bool:
         """True for a file of several vhosts, whose objects name theirs."""
-        for name in OBJECT_LISTS:
+        for name in objects.OBJECT_LISTS:
             entries = self._document.get(name)
             if not isinstance(entries, list):
                 continue
@@ -348,7 +337,7 @@ class _File:
             (path, entry)
             for path, entry in self._all_entries(name)
             if entry.get("vhost", self._vhost) == self._vhost
-            and not (name in ("exchanges", "queues") and is_own(entry.get("name")))
+            and not (name in ("exchanges", "queues") and objects.is_own(entry.get("name")))
         ]
 
 
@@ -413,20 +402,20 @@ def _field_faults(model: type[ListedObject], entry: Entry, skip: str | None = No
 
 
 def _exchange_faults(entry: Entry) -> _Faults:
-    yield from _field_faults(ExchangeDefinition, entry)
-    if str(entry.get("name")).startswith(BROKERS_OWN):
+    yield from _field_faults(objects.ExchangeDefinition, entry)
+    if str(entry.get("name")).startswith(objects.BROKERS_OWN):
         yield "left out", "an import skips the reserved names amq.*"
     elif entry.get("name") and entry.get("type") not in EXCHANGE_TYPES:
         yield "changed", f"no known plugin has the type {show_value(entry.get('type'))}"
 
 
 def _queue_faults(entry: Entry) -> _Faults:
-    yield from _field_faults(QueueDefinition, entry, "exclusive")
+    yield from _field_faults(objects.QueueDefinition, entry, "exclusive")
     arguments = entry.get("arguments")
-    type_ = arguments.get(QUEUE_TYPE, "classic") if isinstance(arguments, dict) else "classic"
+    type_ = arguments.get(objects.QUEUE_TYPE, "classic") if isinstance(arguments, dict) else "classic"
     if not isinstance(type_, str):
-        yield "refused", f"its {QUEUE_TYPE} is {show_value(type_)}, not a string"
-    elif type_ not in QUEUE_TYPES:
+        yield "refused", f"its {objects.QUEUE_TYPE} is {show_value(type_)}, not a string"
+    elif type_ not in objects.QUEUE_TYPES:
         yield "left out", f"of type {type_:.60}"
     elif entry.get("exclusive") is True:
         yield "changed", "an import makes it for all connections, not exclusive"
@@ -436,7 +425,7 @@ def _binding_faults(entry: Entry, types: Mapping[str, str]) -> _Faults:
     source = entry.get("source")
     kind = entry.get("destination_type")
     is_keyless = entry.get("routing_key") is None and types.get(str(source)) not in _NEED_KEY
-    yield from _field_faults(BindingDefinition, entry, "routing_key" if is_keyless else None)
+    yield from _field_faults(objects.BindingDefinition, entry, "routing_key" if is_keyless else None)
     if isinstance(kind, str) and kind not in ("queue", "exchange"):
         yield "refused", f"its destination_type is {show_value(kind)}, not queue or exchange"
     elif (kind, entry.get("destination")) == ("queue", "") and source:
@@ -445,7 +434,7 @@ def _binding_faults(entry: Entry, types: Mapping[str, str]) -> _Faults:
         yield "left out", "without a key, no client can make or remove it"
 
 
-def _member_faults(binding: BindingDefinition, *, is_second: bool) -> _Faults:
+def _member_faults(binding: objects.BindingDefinition, *, is_second: bool) -> _Faults:
     """Yield what is odd about a binding of a ring. `is_second`: its destination is a member already."""
     if is_second:
         yield "changed", "a member of the ring already"

@@ -20,18 +20,12 @@ from rabbit_chx.routing.modulus_exchange import ModulusHash
 from rabbit_chx.routing.release import NEWEST_COMPARED
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 from rabbit_chx.routing.super_stream import StreamHash, super_stream_of
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    MODULUS_EXCHANGE,
-    PARTITION_ORDER,
-    SUPER_STREAM,
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-)
+from rabbit_chx.topology import objects
 
 
-def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> tuple[Destination, ...]:
+def number_bindings(
+    bindings: Iterable[objects.BindingDefinition], release: Release
+) -> tuple[Destination, ...]:
     """Return the destination of each binding, in the order of the broker's numbers.
 
     If the order of `release` cannot be computed, that of 4.3 is used.
@@ -44,7 +38,7 @@ def number_bindings(bindings: Iterable[BindingDefinition], release: Release) -> 
 
 
 def modulus_of(
-    name: str, bindings: Iterable[BindingDefinition], release: Release, provenance: Provenance | None
+    name: str, bindings: Iterable[objects.BindingDefinition], release: Release, provenance: Provenance | None
 ) -> ModulusHashExchange:
     """Return the exchange with these bindings. Bindings that differ only in their arguments count, too."""
     bindings = sorted(bindings, key=lambda binding: order_of_destination(binding.destination))
@@ -73,11 +67,11 @@ def share_moved(before: Sequence[Place], after: Sequence[Place], release: Releas
 
 
 def modulo_map_of(
-    exchange: ExchangeDefinition,
-    bindings: Iterable[BindingDefinition],
+    exchange: objects.ExchangeDefinition,
+    bindings: Iterable[objects.BindingDefinition],
     release: Release | None,
     provenance: Provenance | None = "replayed",
-    queues: Iterable[QueueDefinition] = (),
+    queues: Iterable[objects.QueueDefinition] = (),
 ) -> ModulusHashExchange | SuperStream | None:
     """Return the map of an exchange that hashes modulo the number of its bindings; None for any other exchange.
 
@@ -94,7 +88,7 @@ def modulo_map_of(
             (``rabbit_stream_manager.erl``, ``partitions``; tested on 3.10.8 and 4.3.6).
     """
     bound = [binding for binding in bindings if binding.source == exchange.name]
-    if exchange.type == MODULUS_EXCHANGE:
+    if exchange.type == objects.MODULUS_EXCHANGE:
         return modulus_of(exchange.name, bound, release or NEWEST_COMPARED, provenance)
     if not is_super_stream(exchange):
         return None
@@ -106,26 +100,28 @@ def modulo_map_of(
     return super_stream_of(exchange.name, pairs, provenance=provenance)
 
 
-def order_partitions(bindings: Iterable[BindingDefinition]) -> tuple[list[BindingDefinition], bool]:
+def order_partitions(
+    bindings: Iterable[objects.BindingDefinition],
+) -> tuple[list[objects.BindingDefinition], bool]:
     """Return the bindings of a super stream to its partitions, by their numbers, and True if these determine the order."""
     bound = [binding for binding in bindings if not isinstance(binding.destination, ExchangeRef)]
     bound.sort(key=_partition_order)
-    orders = [binding.arguments.get(PARTITION_ORDER) for binding in bound]
+    orders = [binding.arguments.get(objects.PARTITION_ORDER) for binding in bound]
     numbers = {order for order in orders if is_number(order)}
     return bound, len(bound) < 2 or len(numbers) == len(bound)
 
 
-def is_super_stream(exchange: ExchangeDefinition) -> bool:
+def is_super_stream(exchange: objects.ExchangeDefinition) -> bool:
     """Return True if an exchange is that of a super stream."""
-    return exchange.type == "direct" and exchange.arguments.get(SUPER_STREAM) is True
+    return exchange.type == "direct" and exchange.arguments.get(objects.SUPER_STREAM) is True
 
 
-def hashes(exchange: ExchangeDefinition) -> bool:
+def hashes(exchange: objects.ExchangeDefinition) -> bool:
     """Return True if an exchange maps keys to destinations by a hash."""
-    return exchange.type in (HASH_EXCHANGE, MODULUS_EXCHANGE) or is_super_stream(exchange)
+    return exchange.type in (objects.HASH_EXCHANGE, objects.MODULUS_EXCHANGE) or is_super_stream(exchange)
 
 
-def _partition_order(binding: BindingDefinition) -> tuple[int, float]:
-    order = binding.arguments.get(PARTITION_ORDER)
+def _partition_order(binding: objects.BindingDefinition) -> tuple[int, float]:
+    order = binding.arguments.get(objects.PARTITION_ORDER)
     # The broker sorts terms, in which a number precedes any other.
     return (0, order) if is_number(order) else (1, 0)

@@ -19,14 +19,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.key_map import KeyMap
 from rabbit_chx.routing.slot_table import kept_slots, slot_counts
 from rabbit_chx.text import grouped
-from rabbit_chx.topology.objects import (
-    LINK_NAME,
-    BindingDefinition,
-    ExchangeDefinition,
-    ObjectSet,
-    RingMember,
-    order_of_name,
-)
+from rabbit_chx.topology import objects
 from rabbit_chx.topology.schema import PlannedChange
 
 # -- The names of the slots of an exchange, and the queue that owns each slot
@@ -80,23 +73,24 @@ class SlotNames:
         return frozenset((*self.slots, self.park))
 
 
-def number_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember, ...] | None:
+def number_slots(exchange: str, bound: Sequence[objects.RingMember]) -> tuple[objects.RingMember, ...] | None:
     """Return the members of a ring of slots in the order of their numbers; None if they are not the slots of an exchange."""
-    members = tuple(map(RingMember, SlotNames(exchange, len(bound)).refs))
+    members = tuple(map(objects.RingMember, SlotNames(exchange, len(bound)).refs))
     return members if bound and set(members) == set(bound) else None
 
 
-def pin_members(owners: Iterable[str]) -> tuple[RingMember, ...]:
+def pin_members(owners: Iterable[str]) -> tuple[objects.RingMember, ...]:
     """Return the queues, sorted by name, with the numbers of their slots. `owners` are the queues of the slots, in the order of the slots."""
     slots_of = grouped((queue, number) for number, queue in enumerate(owners))
     return tuple(
-        RingMember(queue, slots=tuple(slots_of[queue])) for queue in sorted(slots_of, key=order_of_name)
+        objects.RingMember(queue, slots=tuple(slots_of[queue]))
+        for queue in sorted(slots_of, key=objects.order_of_name)
     )
 
 
 def repair_members(
-    exchange: str, bound: Sequence[RingMember], ring: HashRing | None
-) -> tuple[RingMember, ...]:
+    exchange: str, bound: Sequence[objects.RingMember], ring: HashRing | None
+) -> tuple[objects.RingMember, ...]:
     """Return the members that the ring of an exchange has after a repair without a file: a check and a repair compare the ring with them.
 
     Each bound destination is a member once, in the order of the ring; destinations without a bucket are last. Of several bindings of a
@@ -114,7 +108,7 @@ def repair_members(
     return number_slots(exchange, members) or members
 
 
-def _choose_member(members: Sequence[RingMember], ring: HashRing | None) -> RingMember:
+def _choose_member(members: Sequence[objects.RingMember], ring: HashRing | None) -> objects.RingMember:
     if ring is None or len(members) == 1:
         return members[0]
     count = ring.buckets.count(members[0].destination)
@@ -126,7 +120,10 @@ _Kept = dict[str, dict[Place, float]]
 
 
 def assign_owners(
-    names: SlotNames, members: Sequence[RingMember], now: KeyMap, bound: Mapping[ExchangeRef, Sequence[str]]
+    names: SlotNames,
+    members: Sequence[objects.RingMember],
+    now: KeyMap,
+    bound: Mapping[ExchangeRef, Sequence[str]],
 ) -> dict[str, str]:
     """Return the queue of each wanted slot, in the order of the slots.
 
@@ -158,7 +155,7 @@ def assign_owners(
     return {slot: owners[slot] for slot in names.slots}
 
 
-def _read_lists(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str]:
+def _read_lists(names: SlotNames, members: Sequence[objects.RingMember]) -> dict[str, str]:
     owners: dict[str, str] = {}
     slots = names.slots
     exchange = names.exchange
@@ -179,7 +176,7 @@ def _read_lists(names: SlotNames, members: Sequence[RingMember]) -> dict[str, st
 
 def _share_out(free: Sequence[str], remaining: dict[str, int], kept: _Kept) -> dict[str, str]:
     """Assign the free slots: those that keep the most keys first, then in the order of slots and of names."""
-    takers = sorted((queue for queue, count in remaining.items() if count), key=order_of_name)
+    takers = sorted((queue for queue, count in remaining.items() if count), key=objects.order_of_name)
     wishes = sorted(
         (-kept.get(slot, {}).get(queue, 0.0), number, place)
         for number, slot in enumerate(free)
@@ -218,8 +215,8 @@ class SlotView:
 
     exchange: str
     ring: HashRing
-    bound: dict[ExchangeRef, dict[BindingDefinition, None]]
-    exchanges: dict[str, ExchangeDefinition]
+    bound: dict[ExchangeRef, dict[objects.BindingDefinition, None]]
+    exchanges: dict[str, objects.ExchangeDefinition]
     owners: dict[Place, Place] = field(init=False, default_factory=dict)
     dead_ends: set[Place] = field(init=False, default_factory=set)
     _parks: set[str] = field(init=False, default_factory=set)
@@ -302,7 +299,7 @@ class SlotView:
             else:
                 self.bound[slot].pop(change.binding, None)
             return self._update((slot,))
-        if not isinstance(change.subject, ExchangeDefinition):
+        if not isinstance(change.subject, objects.ExchangeDefinition):
             return ()
         if change.wanted is None:
             self.exchanges.pop(change.name, None)
@@ -332,11 +329,11 @@ class SlotView:
 def view_slots(
     exchange: str,
     ring: HashRing,
-    exchanges: Iterable[ExchangeDefinition],
-    bindings: Iterable[BindingDefinition],
+    exchanges: Iterable[objects.ExchangeDefinition],
+    bindings: Iterable[objects.BindingDefinition],
     *,
     members: Iterable[Place] = (),
-    planned: ObjectSet | None = None,
+    planned: objects.ObjectSet | None = None,
 ) -> SlotView:
     """Return the slots of an exchange, from its ring, and from exchanges and bindings.
 
@@ -367,9 +364,9 @@ def view_slots(
 
 
 def _bindings_of(
-    sources: Iterable[ExchangeRef], bindings: Iterable[BindingDefinition]
-) -> dict[ExchangeRef, dict[BindingDefinition, None]]:
-    bound: dict[ExchangeRef, dict[BindingDefinition, None]] = {source: {} for source in sources}
+    sources: Iterable[ExchangeRef], bindings: Iterable[objects.BindingDefinition]
+) -> dict[ExchangeRef, dict[objects.BindingDefinition, None]]:
+    bound: dict[ExchangeRef, dict[objects.BindingDefinition, None]] = {source: {} for source in sources}
     for binding in bindings:
         if (source := ExchangeRef(binding.source)) in bound:
             bound[source][binding] = None
@@ -377,16 +374,18 @@ def _bindings_of(
 
 
 def _is_slot(
-    place: ExchangeRef, listed: ExchangeDefinition | None, bindings: Collection[BindingDefinition]
+    place: ExchangeRef,
+    listed: objects.ExchangeDefinition | None,
+    bindings: Collection[objects.BindingDefinition],
 ) -> bool:
     """Return True if an exchange in a ring is a slot, from its definition (`listed`, if it is listed) and its bindings.
 
     Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not listed is a slot
     by its name, or if it is bound like a slot: with an empty key. The exchange of a federation link is none.
     """
-    if any(isinstance(binding.destination, ExchangeRef) for binding in bindings) or LINK_NAME.fullmatch(
-        place.name
-    ):
+    if any(
+        isinstance(binding.destination, ExchangeRef) for binding in bindings
+    ) or objects.LINK_NAME.fullmatch(place.name):
         return False
     if listed is None:
         is_bound_alike = bool(bindings) and all(not binding.routing_key for binding in bindings)

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from rabbit_chx import errors
 from rabbit_chx.analysis.findings import moment_text
 from rabbit_chx.checking.check import TopologyCheck, check
 from rabbit_chx.checking.check_report import CheckReport
@@ -27,7 +28,6 @@ from rabbit_chx.cli.command import as_printed, say, with_own_options
 from rabbit_chx.cli.inputs import VariableOptions, file_name, read_topology
 from rabbit_chx.cli.plan import LivePlan, Permissions, report_plan
 from rabbit_chx.cli.show import GroupOptions, consumers_report
-from rabbit_chx.errors import BrokerRefusedError, InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering.document import Document, Line
 from rabbit_chx.rendering.output import TEMPLATES, body_of, environment, metrics_text
 from rabbit_chx.text import command_text
@@ -240,7 +240,7 @@ class Pages:
         vhost = query.get("vhost", self._at.settings.vhost)
         try:
             return exchange_page(state, vhost, name, asked)
-        except InputError as error:
+        except errors.InputError as error:
             if query.get("format") == "json":
                 raise
             page = exchange_page(state, vhost, name, Question())
@@ -263,7 +263,7 @@ class Pages:
             title = "Consumers: choose an exchange" if values["choices"] else "Consumers"
             return Page(title, Document("", lines), values=values)
         if state.vhost(vhost).topology.exchange(exchange) is None:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"there is no exchange {exchange!r:.80} in vhost {vhost!r:.80}", exchange=exchange
             )
         return Page(f"Consumers of {exchange}", _value_of(self._group(vhost, exchange)), values=values)
@@ -282,7 +282,9 @@ class Pages:
 
     def _plan(self, _: BrokerState, __: Request) -> Page:
         if self._file is None:
-            raise InputError(f"no file is given: start with {command_text('ui', '--file', 'topology.toml')}")
+            raise errors.InputError(
+                f"no file is given: start with {command_text('ui', '--file', 'topology.toml')}"
+            )
         return Page(f"Plan of {self._file}", _value_of(self._planned))
 
     def _read_plan(self) -> Document:
@@ -310,7 +312,7 @@ class Pages:
             return _exposition(report)
         try:
             checks = self._checks(seen.value)
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             say(str(error))
             checks = dict.fromkeys(seen.value.vhosts)
         name = None if self._file is None else file_name(self._file)
@@ -352,7 +354,7 @@ class Pages:
                 return JSONResponse(
                     as_printed(made.document).as_json(), headers={"Age": str(int(seen.age_s()))}
                 )
-        except RabbitChxError as error:
+        except errors.RabbitChxError as error:
             return self._problem(request, with_own_options(str(error)), _status_of(error))
         bodies = {
             name: body_of(as_printed(value))
@@ -407,7 +409,7 @@ def _value_of(reading: SharedValue[Document]) -> Document:
     """Return a document of now."""
     seen = reading.look()
     if seen.value is None or seen.error:
-        raise InputError(seen.error)
+        raise errors.InputError(seen.error)
     return seen.value
 
 
@@ -424,9 +426,9 @@ def _static(request: Request) -> Response:
     return Response(path.read_bytes(), media_type=type_)
 
 
-def _status_of(error: RabbitChxError) -> int:
-    if isinstance(error, NotFoundError):
+def _status_of(error: errors.RabbitChxError) -> int:
+    if isinstance(error, errors.NotFoundError):
         return 404
-    if isinstance(error, (InputError, MismatchError)):
+    if isinstance(error, (errors.InputError, errors.MismatchError)):
         return 400
-    return 403 if isinstance(error, BrokerRefusedError) else 503
+    return 403 if isinstance(error, errors.BrokerRefusedError) else 503

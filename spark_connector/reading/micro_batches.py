@@ -17,8 +17,8 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.settings import ManagementUrl
-from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError, RabbitChxError, UnreachableError
 from rabbit_chx.streams.chunks import Fingerprint
 from rabbit_chx.streams.log_lookup import LogEnd, LogEnds
 from rabbit_chx.streams.nodes import open_any, settings_of
@@ -66,14 +66,14 @@ class Sources:
         """
         for stream in self._now:
             if stream not in ends:
-                raise NotFoundError(  # with any failOnDataLoss: nothing was read of it yet
+                raise errors.NotFoundError(  # with any failOnDataLoss: nothing was read of it yet
                     f"there is no stream {stream!r} (a queue of another type may have that name): check the name and the vhost",
                     queue=stream,
                 )
         named = bound if isinstance(bound, Mapping) else ()
         for stream in named:
             if stream not in self._now:
-                raise InputError(
+                raise errors.InputError(
                     f"option {option!r} names stream {stream!r}, which is not one of {self._options.source}: leave it out",
                     queue=stream,
                 )
@@ -93,14 +93,14 @@ class Sources:
     def lose(self, stream: str, message: str, instead: str) -> None:
         """Report missing rows, as a MissingRowsError if ``failOnDataLoss`` is true, or as a warning with their number and what is read."""
         if self._options.fail_on_data_loss:
-            raise in_sparks_words(MissingRowsError(message, queue=stream))
+            raise in_sparks_words(errors.MissingRowsError(message, queue=stream))
         _log.warning("%s; %s (failOnDataLoss is false)", message, instead)
 
     def _offset_at(self, option: str, bound: Bound, stream: str, end: LogEnd) -> int:
         if isinstance(bound, datetime):
             return self.logs.offset_of(stream, bound, end)
         if isinstance(bound, Mapping) and stream not in bound:
-            raise InputError(
+            raise errors.InputError(
                 f"option {option!r} does not name stream {stream!r}: pass an offset for each stream of {self._options.source}; "
                 "-2 is its first row, and -1 is the end",
                 queue=stream,
@@ -132,7 +132,7 @@ class Sources:
         if time.monotonic() - self._read_at >= _BINDINGS_S:
             try:
                 self._bound = self._bound_now(options.exchange)
-            except UnreachableError as cause:
+            except errors.UnreachableError as cause:
                 if not self._bound:
                     raise
                 _log.warning("%s; the streams of exchange %r are those from before", cause, options.exchange)
@@ -153,14 +153,16 @@ class Sources:
                 f"of the {len(types)} other queues that are"
             )
         if not streams:
-            raise InputError(f"no stream is bound to exchange {exchange!r}: {remedy}", exchange=exchange)
+            raise errors.InputError(
+                f"no stream is bound to exchange {exchange!r}: {remedy}", exchange=exchange
+            )
         return streams
 
 
-def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:
+def in_sparks_words(cause: errors.MissingRowsError) -> errors.MissingRowsError:
     """Return the error with the Spark option as its remedy."""
     text = str(cause).removesuffix(", or pass on_missing='count'")
-    return MissingRowsError(
+    return errors.MissingRowsError(
         f"{text}. With failOnDataLoss=false the reading goes on with what is there",
         queue=cause.queue,
         offsets=cause.offsets,
@@ -222,7 +224,7 @@ def places_in(offset: Mapping[str, Any]) -> dict[str, Place]:
     try:
         return {stream: _place(fields) for stream, fields in offset["streams"].items()}
     except (AttributeError, KeyError, TypeError):
-        raise RabbitChxError(
+        raise errors.RabbitChxError(
             f"the checkpoint has the offset {offset!r:.200}, which is none of format('rabbitmq'): pass a checkpointLocation that no "
             "other query has used"
         ) from None

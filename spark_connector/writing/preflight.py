@@ -21,17 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pamqp import commands
 
+from rabbit_chx import errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.exchange_types import HASH_EXCHANGE, MODULUS_EXCHANGE
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    UnreachableError,
-)
 from rabbit_chx.publishing.batches import ClientRouting
 from rabbit_chx.publishing.encoder import exchange_name
 from rabbit_chx.routing import ConsistentHashExchange
@@ -78,13 +71,13 @@ def inspect_exchange(
         _look_up(connection, _DeclareAnyExchange(exchange=exchange, passive=True), where, exchange=exchange)
         try:
             connection.request(_DeclareAnyExchange(exchange=exchange, exchange_type=type_, durable=True))
-        except AccessRefusedError:
+        except errors.AccessRefusedError:
             return None, False
-        except MismatchError as cause:
+        except errors.MismatchError as cause:
             if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 found = match[1]
             alternate_exchange = "'alternate-exchange' for exchange" in str(cause)
-        except BrokerRefusedError as cause:
+        except errors.BrokerRefusedError as cause:
             # Without its plugin, the broker does not know the type. Some types need arguments.
             found = _BUILT_IN if "unknown exchange type" in str(cause) and type_ != _BUILT_IN else type_
             if found == type_ and type_ in (*HASHING_TYPES, _BUILT_IN):
@@ -98,7 +91,10 @@ def inspect_exchange(
 def check_queue(settings: ConnectionSettings, queue: str) -> None:
     """Raise a NotFoundError if a queue does not exist. A user who may not ask may publish nevertheless."""
     where = f"{settings.masked_url}: queue {queue!r}"
-    with contextlib.closing(Connection(settings)) as connection, contextlib.suppress(AccessRefusedError):
+    with (
+        contextlib.closing(Connection(settings)) as connection,
+        contextlib.suppress(errors.AccessRefusedError),
+    ):
         _look_up(connection, _DeclareAnyQueue(queue=queue, passive=True), where, queue=queue)
 
 
@@ -108,9 +104,9 @@ def _look_up(
     """Send a passive declaration; a NotFoundError with the remedy if nothing has that name."""
     try:
         connection.request(declaration)
-    except NotFoundError as cause:
+    except errors.NotFoundError as cause:
         remedy = "check its name and the vhost, or declare it first"
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"{where} does not exist: {remedy}", **what, reply_code=cause.reply_code
         ) from None
 
@@ -138,7 +134,7 @@ def _with_marked_order(options: WriteOptions, schema: StructType) -> WriteOption
     if marked is None or not options.exactly_once:
         return options
     if options.order_by is not None and options.order_by.lower() != marked.lower():
-        raise InputError(
+        raise errors.InputError(
             f"option 'orderBy' is {options.order_by!r}, and place_for_streams has sorted the rows by {marked!r}: leave orderBy out, or place "
             "the rows by the other column"
         )
@@ -223,7 +219,7 @@ def plan_write(
     """
     if overwrite:
         mode = "outputMode('complete')" if streaming else "mode('overwrite')"
-        raise InputError(
+        raise errors.InputError(
             f"{mode}: messages in queues cannot be overwritten, whatever Spark proposes: use {mode.partition('(')[0]}('append'), and purge the "
             "queues yourself if that is meant"
         )
@@ -269,7 +265,7 @@ def check_broker(
         return cache.notes
     try:
         options.brokers.resolve()
-    except InputError as cause:
+    except errors.InputError as cause:
         _log.info("the broker was not checked before the write: %s", cause)
         return ("the broker was not checked before the write: only the executors have the password",)
     try:
@@ -279,12 +275,12 @@ def check_broker(
         type_, has_alternate = options.brokers.call_first_reachable(
             lambda to: inspect_exchange(to, options.exchange)
         )
-    except UnreachableError:
+    except errors.UnreachableError:
         if not patient:
             raise
         return ("the broker was not checked before the write: no address answered",)
     if type_ not in (None, *HASHING_TYPES) and (needed := options.needs_hashing):
-        raise MismatchError(
+        raise errors.MismatchError(
             f"exchange {options.exchange!r} is of type {type_}, and option {needed!r} needs x-consistent-hash or x-modulus-hash: "
             "name another exchange, or leave the option out",
             exchange=options.exchange,
@@ -346,7 +342,7 @@ def check_checkpoint(options: WriteOptions, texts: Mapping[str, str]) -> None:
     except (OSError, ValueError, TypeError) as cause:
         _log.warning("%s cannot be read, so the target of the checkpoint is not checked: %s", file, cause)
     if before != now:
-        raise InputError(
+        raise errors.InputError(
             f"checkpointLocation {path} belongs to a query that publishes to {before['target']!r} in vhost {before['vhost']!r}; this one "
             f"publishes to {now['target']!r} in vhost {now['vhost']!r}, without the rows of earlier batches: pass another "
             f"checkpointLocation; or, to continue without these rows, delete {file}"
@@ -406,7 +402,7 @@ def _with_ring(plan: WritePlan, ring: WatchedRing | None) -> WriteOptions:
         timeout_s = options.reconnect_timeout_s if plan.streaming else 0.0
         options = replace(options, ring=call_with_retry(lambda: WatchedRing(read).ring, timeout_s))
     elif options.client_routing and (ring is None or not ring.can_be_read):
-        raise InputError(
+        raise errors.InputError(
             "option 'routing' is 'client', and nothing reads the ring before and after the write: pass ringVia, such as "
             "'docker exec NAME', or for publish and batch_publisher a function: ring=lambda: broker.ring(exchange)"
         )

@@ -11,16 +11,9 @@ from dataclasses import dataclass, replace
 from http.client import NOT_FOUND
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rabbit_chx import errors
 from rabbit_chx.amqp.exchange_types import MODULUS_EXCHANGE
 from rabbit_chx.amqp.frames import is_transient, may_be_limit
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    ConnectionLostError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-    RabbitChxError,
-)
 from rabbit_chx.retry import Retry
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.routing.key_map import KeyMap
@@ -130,8 +123,10 @@ def plan_layout(
     """
     try:
         addresses = options.brokers.resolve()
-    except InputError as cause:
-        raise InputError(f"the driver asks for the streams first, and needs the password: {cause}") from None
+    except errors.InputError as cause:
+        raise errors.InputError(
+            f"the driver asks for the streams first, and needs the password: {cause}"
+        ) from None
 
     def find(connection: StreamConnection) -> StreamLayout:
         if options.super_stream:
@@ -153,7 +148,7 @@ def plan_layout(
         try:
             for stream in layout.streams:
                 check_references(options.management_url, addresses[0], stream, name)
-        except BrokerRefusedError as cause:
+        except errors.BrokerRefusedError as cause:
             # Of an exchange, the API may be for its record alone.
             if cause.reply_code != NOT_FOUND or options.super_stream:
                 raise
@@ -173,7 +168,7 @@ def _super_stream(connection: StreamConnection, options: WriteOptions) -> SuperS
         return SuperStream(partitions)
     keys = connection.binding_keys(name, partitions)
     if None in keys:
-        raise InputError(
+        raise errors.InputError(
             f"the binding key of partition {partitions[keys.index(None)]!r} of super stream {name!r} is not known over the stream protocol, "
             "which only tries the end of its name: write with delivery at-least-once"
         )
@@ -185,11 +180,11 @@ def _check_streams(
 ) -> Iterator[str]:
     """Yield notes for the report; an InputError for streams that cannot store the rows."""
     if options.filter_value_column is not None and connection.no_filters:
-        raise InputError(connection.no_filters)
+        raise errors.InputError(connection.no_filters)
     try:
         connection.metadata(layout.streams)
-    except NotFoundError as cause:
-        raise InputError(f"{cause}. Each queue of the ring must be a stream") from None
+    except errors.NotFoundError as cause:
+        raise errors.InputError(f"{cause}. Each queue of the ring must be a stream") from None
     if options.super_stream and options.routing is None:
         keys = connection.binding_keys(options.super_stream, layout.streams)
         if are_names(keys):
@@ -204,7 +199,7 @@ def _check_streams(
 def check_version(stream: str, version: int, last_id: int) -> None:
     """Raise an InputError if the last id that a stream remembers is of a later version."""
     if last_id >> ROW_BITS > version:
-        raise InputError(
+        raise errors.InputError(
             f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would drop those of version {version}: "
             "onStaleVersion=skip leaves such a stream out; if that version has not ended, only another appId stores its rows, and stores all",
             queue=stream,
@@ -238,7 +233,7 @@ def check_form(
             if is_of_version:
                 codec = CODECS[stored >> _SIZE_BITS & 7]
                 before = f"subEntryRows {stored & (1 << _SIZE_BITS) - 1} and compression {codec}"
-            raise InputError(
+            raise errors.InputError(
                 f"stream {stream!r} has version {version} of {name!r} with {before}, and subEntryRows is now {rows or 'not set'} and compression "
                 f"{options.compression}: set them as before, or write another version",
                 queue=stream,
@@ -251,7 +246,7 @@ def store_form(connection: StreamConnection, stream: str, name: str, form: int) 
     reference = name + _FORM_NAME
     stored = connection.query_offset(reference, stream) or 0
     if stored >> _FORM_BITS == form >> _FORM_BITS and stored != form:
-        raise InputError(
+        raise errors.InputError(
             f"another job writes this version of {name!r} into stream {stream!r} in other sub-entries: write each version by one job",
             queue=stream,
         )
@@ -259,7 +254,7 @@ def store_form(connection: StreamConnection, stream: str, name: str, form: int) 
         return
     connection.store_offset(reference, stream, form)
     if connection.query_offset(reference, stream) != form:
-        raise ConnectionLostError(f"stream {stream!r} has no leader that stores offsets", queue=stream)
+        raise errors.ConnectionLostError(f"stream {stream!r} has no leader that stores offsets", queue=stream)
 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
@@ -267,19 +262,19 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
     stored_version = last_id >> ROW_BITS
     stored = last_id & ((1 << ROW_BITS) - 1)
     if stored_version > version:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"stream {stream!r} got rows of version {stored_version} of {name!r} meanwhile, and the broker may have dropped rows of "
             f"version {version}: write one version after the other",
             queue=stream,
         )
     if stored_version == version and stored > rows:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
             "those of the earlier run; pass the same rows, or a higher version for others",
             queue=stream,
         )
     if rows and last_id < (version << ROW_BITS) + rows:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, but it no longer has all of them: it was "
             "deleted and created again, or its log was cut; write the same rows again",
             queue=stream,
@@ -346,7 +341,9 @@ class VersionState(NamedTuple):
             return
         connection.store_offset(reference, stream, value)
         if (connection.query_offset(reference, stream) or 0) < value:
-            raise ConnectionLostError(f"stream {stream!r} has no leader that stores offsets", queue=stream)
+            raise errors.ConnectionLostError(
+                f"stream {stream!r} has no leader that stores offsets", queue=stream
+            )
 
 
 def check_before(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> Iterator[str]:
@@ -361,7 +358,7 @@ def check_before(connection: StreamConnection, layout: StreamLayout, options: Wr
     if before is None:
         return
     if before.version >= now.version and before.layout != now.layout:
-        raise InputError(
+        raise errors.InputError(
             f"{options.place} has version {before.version} of appId {app_id!r}, but streams, ring, orderBy, filterValueColumn, key, value or "
             "types differ: rows would be stored a second time; write as before, or all with a higher version or another appId"
         )
@@ -411,7 +408,7 @@ def call_with_retry(ask: Callable[[], _T], timeout_s: float) -> _T:
     """
     told = False
 
-    def may_retry(cause: RabbitChxError) -> bool:
+    def may_retry(cause: errors.RabbitChxError) -> bool:
         nonlocal told
         passes = timeout_s > 0 and (is_transient(cause) or may_be_limit(cause))
         if passes and not told:
