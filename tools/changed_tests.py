@@ -42,6 +42,8 @@ def _tests_of(file: Path) -> Iterator[str]:
         yield from (f"{_UNIT}/{inner[0]}", _PRINTED)
         if inner[0] in ("publishing", "streams"):
             yield _OF_SPARK
+        if inner[-1] in ("rules.py", "release.py"):  # each rule has a law
+            yield f"{_UNIT}/topology/test_rule_laws.py"
         if inner[-1] == "findings.py":  # for commands, metrics, schemas and checks
             yield from (f"{_UNIT}/cli", f"{_UNIT}/tools", f"{_UNIT}/checking")
     elif top in ("spark_connector", "tools"):

@@ -321,20 +321,17 @@ def first_sentence(value: object) -> str:
 def levels() -> str:
     """Return a picture of the layers, the top one first, and a row for each package with what its docstring says it is."""
     layers = _layers()
-    picture = [f"{level}  {'   '.join(names)}" for level, names in layers.items()]
-    rows = [_package_row(name) for names in layers.values() for name in names]
+    picture = [f"{level}  {layer}" for level, layer in layers.items()]
+    rows = [_package_row(name) for layer in layers.values() for name in re.split(r" [|:] ", layer)]
     return "\n".join(["```text", *picture, "```", "", "| package | what it is |", "| --- | --- |", *rows])
 
 
-def _layers() -> dict[int, list[str]]:
+def _layers() -> dict[int, str]:
     """Return the packages of each layer, by the import linter's contract in pyproject.toml; the top layer has the largest number."""
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     levels = range(len(layers), 0, -1)
-    return {
-        level: [package.removeprefix("rabbit_chx.") for package in re.split(r" [|:] ", layer)]
-        for level, layer in zip(levels, layers, strict=True)
-    }
+    return {level: layer.replace("rabbit_chx.", "") for level, layer in zip(levels, layers, strict=True)}
 
 
 def _package_row(name: str) -> str:

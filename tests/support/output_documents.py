@@ -26,7 +26,8 @@ def how_to_repair(name: str) -> str:
     """Return which file declares the fields of a format, and how its schema follows from them."""
     kinds = get_args(FORMATS[name]) or (FORMATS[name],)
     places = {f"{kind.__name__} in {Path(inspect.getfile(kind)).relative_to(_ROOT)}" for kind in kinds}
-    return f"rabbit_chx/cli/schemas/{name}.json: declare the field in {' or '.join(sorted(places))}, then run `make generated`"
+    schema = f"rabbit_chx/cli/schemas/{name}.json"
+    return f"{schema}: run `make generated`; a field without a declaration belongs into {' or '.join(sorted(places))}"
 
 
 @cache

@@ -42,6 +42,8 @@ def stored() -> Stored:
         if not file.exists():
             file.write_text(text, encoding="utf-8")
             pytest.fail(f"{file} is written: read it")
-        assert text == file.read_text(encoding="utf-8")
+        assert text == file.read_text(encoding="utf-8"), (
+            f"if it is meant, delete {file}, run the test again, and read the file"
+        )
 
     return compare

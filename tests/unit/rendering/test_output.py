@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from given_report import console_text
 
+from rabbit_chx.rendering import output
 from rabbit_chx.rendering.document import (
     Batch,
     Block,
@@ -19,7 +22,7 @@ from rabbit_chx.rendering.document import (
     TableColumn,
     cell_width,
 )
-from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput
+from rabbit_chx.rendering.output import FORMATS, ConsoleOutput, JsonOutput, Output
 
 NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
 WIDE = Table([TableColumn("a" * 30), TableColumn("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
@@ -124,3 +127,11 @@ def test_json_is_one_document_or_one_on_each_line_and_records_are_lines() -> Non
     JsonOutput(narrow).show_each(Batch("b", Table(columns, [("x", 1)]), [{"é": "x"}]))
     narrow.seek(0)
     assert '"\\u00e9": "x"' in narrow.read(), "escaped where the stream lacks characters"
+
+
+def test_each_form_can_be_chosen_and_is_on_the_page() -> None:
+    forms = {form for form in vars(output).values() if isinstance(form, type) and issubclass(form, Output)}
+    assert forms - {Output} == {*FORMATS.values()}, "add it to FORMATS in rabbit_chx/rendering/output.py"
+    page = Path(output.__file__).parents[2] / "docs/reference/commands/README.md"
+    words = re.findall(r"[a-z]+", page.read_text(encoding="utf-8"))
+    assert {*FORMATS} - {*words} == set(), "name it in docs/reference/commands/README.md, Output"

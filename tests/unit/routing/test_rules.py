@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +43,9 @@ def test_newer_versions_follow_the_newest_rules(numbers: tuple[int, int, int]) -
     release = Release(".".join(map(str, numbers)))
     assert (release.store, release.store_known) == ("khepri", True)
     for rule in RULES:
-        assert release.follows(rule) == NEWEST_COMPARED.follows(rule)
+        assert release.follows(rule) == NEWEST_COMPARED.follows(rule), (
+            f"{rule} begins after NEWEST_COMPARED: add the release to rabbit_chx/routing/release.py"
+        )
 
 
 SUBJECTS = {
@@ -74,4 +78,17 @@ def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> 
 
 
 def test_no_rule_is_missing_from_the_table() -> None:
-    assert list(RULES) == [value for value in vars(rules).values() if isinstance(value, Rule)]
+    defined = [value for value in vars(rules).values() if isinstance(value, Rule)]
+    missing = [rule for rule in defined if rule not in RULES]
+    assert missing == [], "add it to RULES in rabbit_chx/routing/rules.py"
+    assert list(RULES) == defined, "RULES has the order of the definitions"
+
+
+def test_each_rule_is_used() -> None:
+    package = Path(rules.__file__).parents[1]
+    sources = [
+        file.read_text(encoding="utf-8") for file in package.rglob("*.py") if file != Path(rules.__file__)
+    ]
+    used = {word for source in sources for word in re.findall(r"[A-Z][A-Z_0-9]+", source)}
+    names = {name for name, value in vars(rules).items() if isinstance(value, Rule)}
+    assert names - used == set(), "use it where the routing, a check or a comparison follows it, or delete it"

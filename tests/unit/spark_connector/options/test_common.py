@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import re
 from ast import literal_eval
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,8 +16,10 @@ from blocks import page
 from spark_messages import options_of, schema_of
 from stored_cases import cases_of_sections
 
+import spark_connector
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.options import Option
+from rabbit_chx.publishing import Limits, Retries
 from spark_connector.columns import MessageColumns
 from spark_connector.options.common import ADDRESS_OPTIONS, Brokers, read_option, read_options
 from spark_connector.options.read_options import QUEUE_OPTIONS, READ_OPTIONS, QueueOptions, ReadOptions
@@ -180,3 +184,16 @@ def test_a_password_file_without_a_password_is_refused(tmp_path: Path, content: 
     (tmp_path / "pw").write_bytes(content)
     with pytest.raises(InputError, match=words):
         brokers_of(url="amqp://h", passwordFile=f"{tmp_path}/pw").resolve()
+
+
+def test_each_option_is_used() -> None:
+    package = Path(spark_connector.__file__).parent
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in package.rglob("*.py")]
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    declared = {field.name for options in (WriteOptions, ReadOptions) for field in fields(options)}
+    of_publisher = {
+        field.name for options in (Limits, Retries) for field in fields(options)
+    }  # passed together
+    assert declared - of_publisher - read == set(), (
+        "use the option, for example in spark_connector/writing/task_writer.py"
+    )
