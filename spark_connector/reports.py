@@ -116,8 +116,60 @@ def hash_key(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
+class PublishedCounts:
+    """What became of the rows that were published, by the publishers: of a task, or of all tasks of a write."""
+
+    __slots__ = ()
+    publish_report: PublishReport
+
+    @property
+    def confirmed(self) -> int:
+        """Rows that the broker confirmed and did not return."""
+        return self.publish_report.confirmed
+
+    @property
+    def returned(self) -> int:
+        """Rows that were not routed to a queue (``onUnroutable=skip``)."""
+        return self.publish_report.returned
+
+    @property
+    def nacked(self) -> int:
+        """Rows that the broker refused permanently; 0, since a write with such rows fails."""
+        return self.publish_report.nacked
+
+    @property
+    def unknown(self) -> int:
+        """Rows that were returned (``onUnroutable=skip``) after a connection had ended without an answer: each may be in a queue."""
+        return self.publish_report.unknown
+
+    @property
+    def retried(self) -> int:
+        """Messages that were sent again because the broker had refused them."""
+        return self.publish_report.retried
+
+    @property
+    def republished(self) -> int:
+        """Messages that were sent again after a connection was lost."""
+        return self.publish_report.republished
+
+    @property
+    def reconnects(self) -> int:
+        """Connections that were opened in place of a lost one."""
+        return self.publish_report.reconnects
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Seconds for which the broker blocked publishers: a sum over the tasks."""
+        return self.publish_report.blocked_seconds
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of AMQP frames."""
+        return self.publish_report.bytes_sent
+
+
 @dataclass(frozen=True, slots=True)
-class FinishedTask:
+class FinishedTask(PublishedCounts):
     """One task of a write: where it ran, and what became of its rows.
 
     Each row is skipped, confirmed, returned or unknown, or the task would have failed.
@@ -159,51 +211,6 @@ class FinishedTask:
         return self.publish_report.rows - known
 
     @property
-    def confirmed(self) -> int:
-        """Rows that the broker has confirmed."""
-        return self.publish_report.confirmed
-
-    @property
-    def returned(self) -> int:
-        """Rows that the broker returned as unroutable."""
-        return self.publish_report.returned
-
-    @property
-    def nacked(self) -> int:
-        """Rows that the broker refused with basic.nack."""
-        return self.publish_report.nacked
-
-    @property
-    def unknown(self) -> int:
-        """Rows of which nothing is known."""
-        return self.publish_report.unknown
-
-    @property
-    def retried(self) -> int:
-        """Rows that were sent again after a refusal."""
-        return self.publish_report.retried
-
-    @property
-    def republished(self) -> int:
-        """Rows that were sent again after a lost connection."""
-        return self.publish_report.republished
-
-    @property
-    def reconnects(self) -> int:
-        """Connections that were opened after a loss."""
-        return self.publish_report.reconnects
-
-    @property
-    def blocked_seconds(self) -> float:
-        """Seconds during which the broker blocked the connection."""
-        return self.publish_report.blocked_seconds
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes that were sent."""
-        return self.publish_report.bytes_sent
-
-    @property
     def seconds(self) -> float:
         """Seconds from the first row to the last confirm."""
         return self.publish_report.seconds
@@ -233,13 +240,13 @@ REPORT_START = b'{\n  "exchange": '
 
 
 @dataclass(frozen=True, slots=True)
-class WriteReport:
+class WriteReport(PublishedCounts):
     """The report of a batch write or of one micro-batch. `str` renders it as text.
 
     Attributes:
         exchange: name of the exchange or super stream; empty if a column contains it, or for a queue.
         tasks: one for each task that committed, in the order of their partitions.
-        ring_provenance: the origin of the ring of `predicted` (read, replayed, assumed), or None.
+        ring_provenance: the origin of the ring of `predicted` (read, recorded, observed or replayed), or None.
         write_id: id of the write, or of the streaming query; by default that of the tasks.
         batch_id: number of the micro-batch; None outside a stream.
         seconds: seconds from the planning of the write to its end, including Spark's computations before.
@@ -293,51 +300,6 @@ class WriteReport:
     def published(self) -> int:
         """Rows that were published; each is counted once, and one that a stream had from an earlier run or attempt (`known`) is not."""
         return sum(task.published for task in self.tasks)
-
-    @property
-    def confirmed(self) -> int:
-        """Rows that the broker confirmed and did not return."""
-        return self.publish_report.confirmed
-
-    @property
-    def returned(self) -> int:
-        """Rows that were not routed to a queue (``onUnroutable=skip``)."""
-        return self.publish_report.returned
-
-    @property
-    def nacked(self) -> int:
-        """Rows that the broker refused permanently; 0, since a write with such rows fails."""
-        return self.publish_report.nacked
-
-    @property
-    def unknown(self) -> int:
-        """Rows that were returned (``onUnroutable=skip``) after a connection had ended without an answer: each may be in a queue."""
-        return self.publish_report.unknown
-
-    @property
-    def retried(self) -> int:
-        """Messages that were sent again because the broker had refused them."""
-        return self.publish_report.retried
-
-    @property
-    def republished(self) -> int:
-        """Messages that were sent again after a connection was lost."""
-        return self.publish_report.republished
-
-    @property
-    def reconnects(self) -> int:
-        """Connections that were opened in place of a lost one."""
-        return self.publish_report.reconnects
-
-    @property
-    def blocked_seconds(self) -> float:
-        """Seconds for which the broker blocked publishers: the sum over the tasks."""
-        return self.publish_report.blocked_seconds
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes of AMQP frames."""
-        return self.publish_report.bytes_sent
 
     @property
     def predicted(self) -> dict[str, int]:

@@ -8,7 +8,7 @@
         hash_header: str | None = option(metavar="NAME", help="The exchange's argument hash-header.")
 
     @command(example="rabbit-chx route q1=1 user-1")
-    def route(*, keys: tuple[str, ...] = argument(), hashing: HashingOptions = options(HashingOptions)) -> Outcome:
+    def route(*, keys: tuple[str, ...] = argument(), hashing: HashingOptions = options(HashingOptions)) -> CommandResult:
         ...
 
 The function receives each option converted, and each group of options as an instance of its dataclass.

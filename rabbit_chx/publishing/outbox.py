@@ -75,7 +75,7 @@ class Message:
 
 
 #: A message and its error; None for a confirmed one.
-Outcome: TypeAlias = tuple[Message, RabbitChxError | None]
+SettledMessage: TypeAlias = tuple[Message, RabbitChxError | None]
 #: Makes the error of a message.
 ErrorFor: TypeAlias = Callable[[Message], RabbitChxError]
 
@@ -358,8 +358,8 @@ def is_in_callback() -> bool:
 
 def _pass_on(messages: Iterable[Message], error_for: ErrorFor | None) -> None:
     """Complete the futures; each event loop is woken once."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Outcome]] = defaultdict(list)
-    own: list[Outcome] = []
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[SettledMessage]] = defaultdict(list)
+    own: list[SettledMessage] = []
     for message in messages:
         outcome = message, error_for and error_for(message)
         (own if message.loop is None else by_loop[message.loop]).append(outcome)
@@ -372,7 +372,7 @@ def _pass_on(messages: Iterable[Message], error_for: ErrorFor | None) -> None:
     _complete_all(own)
 
 
-def _complete_all(outcomes: Iterable[Outcome]) -> None:
+def _complete_all(outcomes: Iterable[SettledMessage]) -> None:
     """Complete futures, each of them whatever a callback raises. Ctrl-C and the like are raised at the end in the thread that gets them."""
     left = deque(outcomes)
     interruption: BaseException | None = None

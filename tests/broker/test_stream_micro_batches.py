@@ -12,7 +12,7 @@ from streamed import Streamed
 from tcp_proxy import Proxy
 
 from rabbit_chx import Publisher
-from rabbit_chx.streams import log_lookup as ends
+from rabbit_chx.streams import log_lookup
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import micro_batches
@@ -63,8 +63,8 @@ def test_looks_share_a_connection_and_open_another_when_it_is_lost(
     batches = MicroBatches(ReadOptions.parse(texts, streaming=True))
     places = batches.after(batches.begin(), None, None)
     with monkeypatch.context() as offline:
-        offline.setattr(ends, "open_any", None)
-        offline.setattr(ends, "open_at", None)
+        offline.setattr(log_lookup, "open_any", None)
+        offline.setattr(log_lookup, "open_at", None)
         for number in range(3):
             stream.publish([str(number)])
             places = batches.after(places, None, None)

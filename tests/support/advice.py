@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from tables import commands
 
-from rabbit_chx import text as words
+from rabbit_chx import text
 from rabbit_chx.text import COMMAND
 
 #: The commands by their names.
@@ -105,7 +105,7 @@ def options_of(command: str) -> set[str]:
 @contextmanager
 def each_printed_text(hear: Callable[[str], None]) -> Iterator[None]:
     """Call a function with each text that is printed within a block."""
-    with_options = words.with_options
+    with_options = text.with_options
 
     def complete(text: str, options: Callable[[str], Iterable[tuple[str, str]]]) -> str:
         completed = with_options(text, options)

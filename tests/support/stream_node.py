@@ -24,9 +24,16 @@ from stream_logs import ChunkLog, RowLog, header_of, timestamp_of
 from rabbit_chx import retry
 from rabbit_chx.connection import blocking_connection
 from rabbit_chx.errors import ConnectionLostError
-from rabbit_chx.streams import chunk_readers as reading
-from rabbit_chx.streams import connection, frames, nodes, reader, stored_ids, writer
-from rabbit_chx.streams import log_lookup as ends
+from rabbit_chx.streams import (
+    chunk_readers,
+    connection,
+    frames,
+    log_lookup,
+    nodes,
+    reader,
+    stored_ids,
+    writer,
+)
 from rabbit_chx.streams.chunks import CODECS, Piece, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Event, Fields, Key, frame
@@ -596,16 +603,16 @@ def in_memory(*cluster: StreamNode, clock: Any = None, line: type[Line] = Line) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocking_connection, "Transport", transport)
         patch.setattr(blocking_connection, "_keep_alive", lambda *_: None)
-        for module in (nodes, ends):
+        for module in (nodes, log_lookup):
             patch.setattr(module, "StreamConnection", _Connection)
         own = (
             blocking_connection,
             connection,
             nodes,
-            ends,
+            log_lookup,
             writer,
             reader,
-            reading,
+            chunk_readers,
             stored_ids,
             writer,
         )

@@ -1,6 +1,6 @@
 """Answers of a management API that a broker of one node does not give: without names of clusters, and behind what AMQP shows.
 
-The API is a fake, because a real one cannot be made late. Two real brokers are in tests/broker/test_ways.py.
+The API is a fake, because a real one cannot be made late. Two real brokers are in tests/broker/test_same_broker.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rabbit_chx.broker import same_broker as ways
+from rabbit_chx.broker import same_broker
 from rabbit_chx.broker.live_broker import APPLY_LOCK, LOCK_ID
 from rabbit_chx.broker.same_broker import OwnConnection, Ways
 from rabbit_chx.errors import AccessRefusedError, MismatchError
@@ -74,7 +74,7 @@ def test_a_user_who_may_not_list_nodes_knows_those_of_queues() -> None:
 
 
 def test_a_node_may_list_the_lock_late_but_not_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "_PAUSE_S", 0)
+    monkeypatch.setattr(same_broker, "_PAUSE_S", 0)
     api = Mock()
     api.get.return_value = {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@a"}
     api.get_list.side_effect = [NOTHING, LOCK]
@@ -99,8 +99,8 @@ OWN, SOCKET = "rabbit-chx 1", "10.0.0.1:5 -> 10.0.0.2:5672"
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few looks as there must be, without pauses."""
-    monkeypatch.setattr(ways, "_PAUSE_S", 0)
-    monkeypatch.setattr(ways, "_NAMED_WITHIN_S", 0)
+    monkeypatch.setattr(same_broker, "_PAUSE_S", 0)
+    monkeypatch.setattr(same_broker, "_NAMED_WITHIN_S", 0)
 
 
 @pytest.mark.usefixtures("looks")
